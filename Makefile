@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far fuzz spec traces sim campaign failovers mutants \
+.PHONY: help demo test check house race sim-check faults examples steady bench-check test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far fuzz spec traces sim campaign failovers mutants \
 	spell staticcheck vuln api licences sbom workflows shell oldest-go platforms servers-matrix release-notes release-test release-check profile
 
 # Every package of the core and of the modules that go.work joins to it.
@@ -12,37 +12,70 @@ help: ## print this list
 demo: ## several processes and one lock, on an embedded Redis; ARGS="--redis URL" takes a real one
 	go run ./examples/demo $(ARGS)
 
-# Tests of what happens under load, or within a time, run one after the other.
-ALONE := /(internal/verify/(campaign|chaos|check|deploy|soak)|headwaiter/(bench|bench/command|redlock))$$
-# What needs servers of other kinds, and what needs Prometheus.
+# Each test once. What hangs is found by its own limits; this one is for a machine with much other work.
+GOTEST := go test -vet=off -count=1 -timeout 30m
+
+# What needs servers of other kinds, what needs Prometheus, and what needs a browser.
 ENGINES := /(contrib/(etcdlock|zklock|sqllock)|cmd/headwaiter/engines|examples/demo/engines|bench/rivals)(/|$$)
 MONITORING := /contrib/(prometheus|otel)(/|$$)
-# What needs a browser.
 BROWSER := /cmd/headwaiter/console/browser(/|$$)
+# Processes that are killed, stopped and cut off; simulated worlds, and histories of real runs.
+FAULTS := /internal/verify/(campaign|chaos)(/|$$)
+CAMPAIGN := /internal/verify/campaign$$
+SIM := /internal/verify/(check|sim)(/|$$)
+# What has cases that -short leaves out: they run once, without the race detector, which would make them miss their leases.
+SLOW := /(fairlock|redlock|internal/testenv/family)$$
+MODELS := /internal/verify/model(/|$$)
 # What needs the checker of the specification.
 TRACES := /internal/verify/spec/traces$$
-# What has little to race: the models, and what reads the tree itself. It runs without the race detector; the simulation,
-# which only without it goes through all of its worlds, runs both ways.
-SEQUENTIAL := /internal/(tidy|verify/(model|mutants))(/|$$)
-WHOLE := /internal/(tidy|verify/(model|mutants|sim))(/|$$)
+BENCH := /headwaiter/bench(/|$$)
+EXAMPLES := /headwaiter/examples(/|$$)
+# Adapters to other libraries.
+ADAPTERS := /contrib/(certmagic|gocron|goredis|locker)(/|$$)
+# What has no goroutines of its own: the models, scripts, texts, and what reads the tree itself.
+SEQUENTIAL := /(lua|fence|internal/(tidy|tty|names|release|verify/(model|mutants|spec)))(/|$$)
+HOUSE := /internal/tidy$$
+LATER := $(HOUSE)|$(ENGINES)|$(MONITORING)|$(BROWSER)|$(CAMPAIGN)|$(SIM)|$(TRACES)|$(BENCH)|$(EXAMPLES)|$(ADAPTERS)
 
-test: servers ## the suite of the core and the command, with the race detector; ARGS="-run NAME" for a part of it
-	go vet $(ALL)
-	CGO_ENABLED=1 go test -race -count=1 -timeout 20m $(ARGS) $$(go list $(ALL) | grep -v -E '$(ALONE)|$(ENGINES)|$(MONITORING)|$(BROWSER)|$(TRACES)|$(SEQUENTIAL)')
-	go test -count=1 $(ARGS) $$(go list $(ALL) | grep -E '$(WHOLE)')
-	CGO_ENABLED=1 go test -race -count=1 -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(ALONE)')
+test: servers ## the core, the primitives, the command, and all scripts on a real redis-server: minutes; ARGS="-run NAME" for a part of it
+	$(GOTEST) -short -p 4 -parallel 8 $(ARGS) $$(go list $(ALL) | grep -v -E '$(LATER)')
+	@echo
+	@echo "not run: adapters and the race detector (make race), the rules of the house (make lint house), engines (make test-engines),"
+	@echo "  longer faults on real processes (make faults), simulation and slow cases (make sim-check), specification (make spec traces), benchmark"
+	@echo "  (make bench-check), examples (make examples), monitoring and console (make test-monitoring test-console)."
+	@echo "all of it: make check (some 40 minutes)"
+
+check: ## all that a change must pass, step by step; CONTRIBUTING.md has the table; ARGS="STEP..." for some steps
+	scripts/check $(ARGS)
+
+race: servers ## what has goroutines, with the race detector
+	CGO_ENABLED=1 $(GOTEST) -race -short -p 3 -parallel 6 $(ARGS) $$(go list $(ALL) | grep -v -E '$(ENGINES)|$(MONITORING)|$(BROWSER)|$(FAULTS)|/internal/verify/check|$(TRACES)|$(BENCH)|$(EXAMPLES)|$(SEQUENTIAL)')
+
+sim-check: servers ## a thousand simulated worlds, histories of real runs, all histories of the models, and cases that -short leaves out
+	$(GOTEST) -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(SIM)')
+	$(GOTEST) -p 2 -run OnRedis $(ARGS) $$(go list $(ALL) | grep -E '$(MODELS)')
+	$(GOTEST) -p 1 -run 'TestConformance|TestNothingIsLeftAfter' $(ARGS) $$(go list $(ALL) | grep -E '$(SLOW)')
+
+faults: servers ## processes and servers in trouble, clusters, failovers
+	$(GOTEST) -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(FAULTS)')
+
+examples: servers ## each example as a program of its own
+	$(GOTEST) $(ARGS) $$(go list $(ALL) | grep -E '$(EXAMPLES)' | grep -v -E '$(ENGINES)')
+
+steady: ## run a target again and again beside load: is any test red by chance? ARGS="test 20"
+	scripts/steady $(ARGS)
 
 test-engines: servers bench-redisson ## the adapters to etcd, ZooKeeper, Postgres and MariaDB, and all rivals, on real servers; fetches those that are missing
 	@scripts/need etcd zookeeper pgbouncer mariadbd
-	CGO_ENABLED=1 go test -race -count=1 -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(ENGINES)')
+	CGO_ENABLED=1 $(GOTEST) -race -p 2 $(ARGS) $$(go list $(ALL) | grep -E '$(ENGINES)')
 
 test-monitoring: servers ## metrics, rules and the dashboard with a real Prometheus, and traces
 	@scripts/need prometheus promtool
-	CGO_ENABLED=1 go test -race -count=1 -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(MONITORING)')
+	CGO_ENABLED=1 $(GOTEST) -race -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(MONITORING)')
 
 test-console: redis ## the console in a browser; fetches Chromium where it is missing; ARGS=-args -update writes docs/pictures
 	@scripts/need chromium
-	go test -count=1 $$(go list $(ALL) | grep -E '$(BROWSER)') $(ARGS)
+	$(GOTEST) $$(go list $(ALL) | grep -E '$(BROWSER)') $(ARGS)
 
 servers: redis ## fetch what the suite needs beside Go, if it is missing: redis-server, Postgres, a C compiler
 	@scripts/need postgres gcc
@@ -50,12 +83,15 @@ servers: redis ## fetch what the suite needs beside Go, if it is missing: redis-
 redis:
 	@scripts/need redis-server
 
-servers-matrix: redis ## all of internal/verify/deploy on each server that packages bring; writes the table of docs/deploy.md; ARGS="-short NAME..." for some
+servers-matrix: redis ## deployments and failovers on each server that packages bring; writes the table of docs/deploy.md; ARGS="-short NAME..." for some
 	go run ./internal/verify/campaign -deployments $(ARGS)
 
 lint: ## formatting and go vet
 	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then echo "run gofmt -w on:" $$unformatted; exit 1; fi
 	go vet $(ALL)
+
+house: ## the rules of the house: layers, circles, links, code and commands in pages, examples
+	$(GOTEST) $(ARGS) $$(go list $(ALL) | grep -E '$(HOUSE)')
 
 bench: redis $(if $(ARGS),,bench-redisson) ## compare this with its rivals in pairs: writes docs/benchmarks.md, what other pages have of it, and the base line; ARGS="--help"
 	@scripts/need postgres etcd zookeeper java
@@ -87,7 +123,10 @@ profile: redis ## where the time of W1 to W8 goes, into out/profile (Linux: perf
 
 bench-once: servers ## run every micro-benchmark once, to see that it still does
 	@scripts/need etcd zookeeper
-	set -e; packages=$$(scripts/having Benchmark); go test -run '^$$' -short -bench . -benchtime 1x $$packages
+	set -e; packages=$$(scripts/having Benchmark); go test -vet=off -run '^$$' -short -bench . -benchtime 1x $$packages
+
+bench-check: bench-once ## the benchmark's own tests, and every micro-benchmark once
+	$(GOTEST) -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(BENCH)' | grep -v -E '$(ENGINES)')
 
 FUZZ ?= 4000
 
@@ -117,12 +156,12 @@ $(TLA)/bin/tla:
 	@scripts/need cargo
 	cargo install --quiet --locked --root $(TLA) --version $(TLA:bin/tla-%=%) tla-checker
 
-campaign: redis ## all faults on real processes and on each server there is, by turns: writes docs/guarantees.md; ARGS="-for 10m -only chaos,soak -on installed"
+campaign: redis ## all faults on real processes and on each server there is, by turns: writes docs/guarantees.md; ARGS="-for 10m -only clients,soak -on installed"
 	go run ./internal/verify/campaign $(ARGS)
 
 failovers: redis ## 200 failovers of each kind, with WithReplicas and without: writes docs/failovers.md (an hour and a half; ROUNDS=20 for fewer)
 	DEPLOY_ROUNDS=$(or $(ROUNDS),200) DEPLOY_PAGE=$(CURDIR)/docs/failovers.md \
-		go test -count=1 -v -timeout 6h -parallel 6 -run TestFailoversUnderLoad ./internal/verify/deploy
+		go test -count=1 -v -timeout 6h -parallel 6 -run TestFaults/failovers/._ ./internal/verify/chaos
 
 SEEDS ?= 50000
 
@@ -155,7 +194,7 @@ workflows: ## check the workflow files
 
 shell: ## check the shell scripts
 	@scripts/need shellcheck
-	shellcheck scripts/api scripts/having scripts/need scripts/profile scripts/release scripts/server scripts/spell .ci/run
+	shellcheck scripts/api scripts/check scripts/having scripts/need scripts/profile scripts/release scripts/server scripts/spell scripts/steady .ci/run
 
 # The core's go.mod says which Go it promises to work with; the toolchain is fetched where it is not here. The modules
 # that promise the same are in a workspace of their own: that of the tree is as new as the newest needs.
@@ -171,7 +210,7 @@ oldest-go: servers ## the tests of the core, and of each module that promises th
 	go test -count=1 $(ARGS) $$(go list $(ALL) | grep -v -E '/internal/(verify|tidy)(/|$$)')
 
 # Their tests stop processes, which Windows cannot.
-STOPPING := /(barrier|countdown|election|fairlock|reentrant|rwlock|semaphore)$$|/internal/verify/
+STOPPING := /(barrier|countdown|election|fairlock|reentrant|rwlock|semaphore|internal/testenv/family)$$|/internal/verify/
 
 platforms: ## vet the core, and what tests of users need, for macOS and for Windows
 	GOOS=darwin CGO_ENABLED=0 go vet ./... ./headwaitertest/... ./bench

@@ -14,6 +14,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -32,7 +33,7 @@ func ExampleDial() {
 	if err != nil {
 		panic(err)
 	}
-	defer client.Close(context.Background())
+	defer client.Close()
 	held, err := fairlock.New(client, "orders:42").TryLock(context.Background())
 	fmt.Println(held.Context().Err(), err)
 	// Output: <nil> <nil>
@@ -60,7 +61,7 @@ func ExampleDialURL() {
 		return err
 	})
 	fmt.Println(err)
-	fmt.Println("closed:", client.Close(context.Background()))
+	fmt.Println("closed:", client.Close())
 
 	_, err = headwaiter.DialURL("127.0.0.1:6379")
 	fmt.Println(err)
@@ -91,59 +92,60 @@ func ExampleNew() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(client.Close(ctx))
+	fmt.Println(client.Shutdown(ctx))
 	fmt.Println(rc.Do(ctx, rc.B().Ping().Build()).ToString()) // still the caller's
 	// Output:
 	// <nil>
 	// PONG <nil>
 }
 
+// A job that several processes start at about the same time runs once.
+func ExampleWithMinHold() {
+	ctx, clients, stop := kit.Ready(1)
+	defer stop()
+
+	tick := fairlock.New(clients[0], "report:03:00", headwaiter.WithMinHold(time.Hour))
+	held, err := tick.TryLock(ctx)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(held.Release(ctx)) // The job is done.
+	_, err = tick.TryLock(ctx)     // Another process is late.
+	fmt.Println(errors.Is(err, headwaiter.ErrBusy))
+	// Output:
+	// <nil>
+	// true
+}
+
 // A worker that hangs keeps nobody else out, however long a job may take.
 func ExampleWithMaxStall() {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	defer server.Close()
-	client, err := headwaiter.DialURL("redis://" + server.Addr())
-	if err != nil {
-		panic(err)
-	}
-	defer client.Close(context.Background())
+	ctx, clients, stop := kit.Ready(1)
+	defer stop()
 
-	imports := fairlock.New(client, "import", headwaiter.WithMaxStall(100*time.Millisecond))
-	held, err := imports.Lock(context.Background())
+	imports := fairlock.New(clients[0], "import", headwaiter.WithMaxStall(time.Second))
+	held, err := imports.Lock(ctx)
 	if err != nil {
 		panic(err)
 	}
-	for range 3 { // The work, a step at a time.
-		time.Sleep(50 * time.Millisecond) // Stands for a step.
+	for _, row := range []string{"first", "second"} {
+		fmt.Println(row) // Stands for a step of the work.
 		held.Progress()
 	}
-	fmt.Println(held.Context().Err())
 	<-held.Context().Done() // It hangs.
 	fmt.Println(context.Cause(held.Context()))
 	// Output:
-	// <nil>
-	// lease lost: import: no progress for 100ms
+	// first
+	// second
+	// lease lost: import: no progress for 1s
 }
 
 // The wait is bounded, and the work is not: it runs on the context of the program.
 func ExampleWithMaxWait() {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	defer server.Close()
-	client, err := headwaiter.DialURL("redis://" + server.Addr())
-	if err != nil {
-		panic(err)
-	}
-	ctx := context.Background()
-	defer client.Close(ctx)
+	ctx, clients, stop := kit.Ready(1)
+	defer stop()
 
-	orders := fairlock.New(client, "orders:42", headwaiter.WithMaxWait(20*time.Millisecond))
-	err = orders.Do(ctx, func(ctx context.Context) error {
+	orders := fairlock.New(clients[0], "orders:42", headwaiter.WithMaxWait(time.Second))
+	err := orders.Do(ctx, func(ctx context.Context) error {
 		_, bounded := ctx.Deadline()
 		fmt.Println("shipping; bounded:", bounded)
 		_, err := orders.Lock(context.Background()) // Somebody else, who waits for us.
@@ -159,19 +161,10 @@ func ExampleWithMaxWait() {
 
 // One customer with too many orders gets an error at once, and the others do not notice.
 func ExampleWithQueueLimit() {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	defer server.Close()
-	client, err := headwaiter.DialURL("redis://" + server.Addr())
-	if err != nil {
-		panic(err)
-	}
-	ctx := context.Background()
-	defer client.Close(ctx)
+	ctx, clients, stop := kit.Ready(1)
+	defer stop()
 
-	orders := fairlock.New(client, "customer:42", headwaiter.WithQueueLimit(1))
+	orders := fairlock.New(clients[0], "customer:42", headwaiter.WithQueueLimit(1))
 	held, err := orders.Lock(ctx)
 	if err != nil {
 		panic(err)
@@ -190,38 +183,6 @@ func ExampleWithQueueLimit() {
 	// Output:
 	// true true
 	// <nil>
-}
-
-// A call that would not get its turn in time does not wait for it.
-func ExampleWithAdmission() {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	defer server.Close()
-	client, err := headwaiter.DialURL("redis://" + server.Addr())
-	if err != nil {
-		panic(err)
-	}
-	defer client.Close(context.Background())
-
-	orders := fairlock.New(client, "customer:42", headwaiter.WithAdmission(), headwaiter.WithQueueLimit(100))
-	patient, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	held, err := orders.Lock(patient)
-	if err != nil {
-		panic(err)
-	}
-	go orders.Lock(patient)
-	for info, _ := orders.Inspect(patient); info.Waiting == 0; info, _ = orders.Inspect(patient) {
-	}
-	time.Sleep(200 * time.Millisecond) // So long the first has waited now, and there would be two ahead.
-	hurried, stop := context.WithTimeout(context.Background(), 100*time.Millisecond)
-	defer stop()
-	_, err = orders.Lock(hurried)
-	fmt.Println(errors.Is(err, lease.ErrQueueFull), hurried.Err())
-	held.Unlock()
-	// Output: true <nil>
 }
 
 // Options are the same for all primitives that have them.

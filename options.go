@@ -60,9 +60,35 @@ func WithMaxHold(d time.Duration) HoldOption {
 	return HoldOption{Option{QueueOption{func(t *waitqueue.Terms) { t.MaxHold = d }}}}
 }
 
+// minHold is [WithMinHold], with the marks of the packages that can honour it.
+type minHold struct{ d time.Duration }
+
+func (o minHold) Apply(t *waitqueue.Terms) { t.MinHold = o.d }
+func (minHold) ForMutex()                  {}
+func (minHold) ForReentrant()              {}
+func (minHold) ForSemaphore()              {}
+func (minHold) ForSeveral()                {}
+
+// WithMinHold keeps the name taken for at least d from the grant, by the server's time, once a call has returned the hold:
+// whatever its owner does then. Release, Unlock, Close and a loss before that end the lease and its context as always, but
+// nobody gets the name: it rests until d is over, also if the process dies. Then the next in the queue holds. So a job that
+// several processes start at about the same time runs once: take its lock by TryLock with a d of most of the time between two
+// runs. A try meanwhile fails with a [lease.BusyError] that says until when, and Inspect tells it.
+//
+// What no work was done with frees at once: where the caller gave up, too few replicas acknowledged ([lease.ErrReplicas]), or
+// a multilock did not get all its names. A release by force frees the name too, also while it rests. A hold that is handed
+// over takes its time along. After entering again the release of the last lease counts. A maximum hold that is shorter ends
+// the hold, and the name rests.
+//
+// It is for packages fairlock, striped, reentrant, multilock and semaphore, whose permits stay taken, and costs a round trip a
+// hold. Processes need not state the same d: each hold has its own. d is from [lease.MinLease] to 365 days; with
+// fairlock.WithCohort and WithKeep calls fail with [lease.ErrInvalid]. The default, and 0, is not to rest.
+func WithMinHold(d time.Duration) minHold { return minHold{d} }
+
 // WithMaxStall ends a hold when nobody calls [lease.Lease.Progress] on it for d, though the client lives and renews it: a
-// worker that hangs keeps nobody else out. Its context ends with the cause [lease.ErrStalled], and the next in the queue
-// holds. d is at least [lease.MinLease]. The default, and 0, is no such end.
+// worker that hangs keeps nobody else out. The time begins when the call returns, also one for several names. The hold's
+// context ends with the cause [lease.ErrStalled], and the next in the queue holds. d is at least [lease.MinLease]. The
+// default, and 0, is no such end.
 func WithMaxStall(d time.Duration) HoldOption {
 	return HoldOption{Option{QueueOption{func(t *waitqueue.Terms) { t.MaxStall = d }}}}
 }
@@ -98,18 +124,6 @@ func WithQueueLimit(n int) QueueOption {
 		n-- // 0 is none, and is reported too.
 	}
 	return QueueOption{func(t *waitqueue.Terms) { t.QueueLimit = n }}
-}
-
-// WithAdmission refuses calls that would wait for longer than the deadline of their context lets them, or [WithMaxWait]: at
-// once, with a [lease.QueueFullError]. The wait is estimated from the queue. Where n wait and the head has waited for w so
-// far, a turn takes about w/n; a call with p ahead of it, the holder among them, would wait for p×w/n. A call without a
-// deadline fails with [lease.ErrInvalid]; a try does not wait for a turn, so it needs none.
-//
-// Waiters come in at the pace of the holds only where a queue does not grow. Under a sudden rush the estimate is too short,
-// and lets in too many, so give it with [WithQueueLimit], which does not guess. With [WithPriority] the head start counts
-// as time that the head has waited.
-func WithAdmission() QueueOption {
-	return QueueOption{func(t *waitqueue.Terms) { t.Admission = true }}
 }
 
 // WithPriority gives calls a head start of so many steps of [waitqueue.PriorityStep]: a call with priority p overtakes
@@ -148,8 +162,11 @@ func WithFsync(n int, timeout time.Duration) Option {
 // delayed restart that https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/ asks for.
 //
 // It costs a round trip for the first hold on each connection that the client makes (in a cluster, for each slot), and once
-// a day, and wants +info. All who use the name should use it, with the same lease. The default is not to ask: then
-// the client that comes first after such a restart holds at once.
+// a day, and wants +info. A client on a caller's connections ([New]) cannot know whether they are still those that they
+// were, so there each hold costs that round trip; holds that come at one time share it.
+//
+// All who use the name should use it, with the same lease. The default is not to ask: then the client that comes first
+// after such a restart holds at once.
 func WithSafeRestart() Option {
 	return Option{QueueOption{func(t *waitqueue.Terms) { t.SafeRestart = true }}}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/multilock"
 	"github.com/headwaiter/headwaiter/redlock"
 	"github.com/headwaiter/headwaiter/reentrant"
@@ -49,7 +50,6 @@ func TestAnOptionThatAPrimitiveCannotHonourDoesNotCompileThere(t *testing.T) {
 		"WithReplicas":    {headwaiter.WithReplicas(1, time.Second), queues},
 		"WithSafeRestart": {headwaiter.WithSafeRestart(), queues},
 		"WithQueueLimit":  {headwaiter.WithQueueLimit(1), []string{"fairlock", "reentrant", "rwlock", "semaphore", "striped"}},
-		"WithAdmission":   {headwaiter.WithAdmission(), []string{"fairlock", "reentrant", "rwlock", "semaphore", "striped"}},
 		"WithCohort":      {fairlock.WithCohort(8), []string{"fairlock", "striped"}},
 		"WithoutRenewal":  {semaphore.WithoutRenewal(), []string{"semaphore"}},
 		"WithBound":       {multilock.WithBound(time.Second), []string{"multilock"}},
@@ -71,8 +71,7 @@ func TestAnOptionThatAPrimitiveCannotHonourDoesNotCompileThere(t *testing.T) {
 // The fields are those of a package that go doc does not show, so the comment of the alias names them.
 func TestEveryOptionOfAClientIsInItsComment(t *testing.T) {
 	t.Parallel()
-	source, err := os.ReadFile("headwaiter.go")
-	require.NoError(t, err)
+	source := kit.Got(os.ReadFile("headwaiter.go"))(t)
 	_, comment, _ := strings.Cut(string(source), "// Options is what")
 	comment, _, _ = strings.Cut(comment, "Options = ")
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[headwaiter.Options]()) {

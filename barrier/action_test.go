@@ -11,6 +11,8 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
+	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
@@ -117,8 +119,7 @@ func TestACancelledPartyBreaksTheBarrierDuringTheAction(t *testing.T) {
 		a := newTask()
 		last := views(1).with(t, barrier.WithAction(a.untilOver)).party(t.Context())
 		kit.Await(t, a.began, "the action to run")
-		cancel()
-		require.ErrorIs(t, leaves.Err(t), context.Canceled)
+		kit.Cancel(t, cancel, leaves)
 		fail(t, stays, last)
 	})
 }
@@ -128,8 +129,7 @@ func TestTheContextOfTheActionEndsWithItsCallers(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		a := newTask()
 		others, last := acts(t, ctx, views, a, a.untilOver)
-		cancel()
-		require.ErrorIs(t, last.Err(t), context.Canceled)
+		kit.Cancel(t, cancel, last)
 		fail(t, others...)
 	})
 }
@@ -162,11 +162,10 @@ func TestAnActionMayTakeLongerThanTheLease(t *testing.T) {
 
 func TestClosingTheClientOfTheActionBreaksTheBarrier(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		a, b := dial(t, s, 2), dial(t, s, 2)
-		slow := newTask()
+		a, b, slow := dial(t, s, 2), dial(t, s, 2), newTask()
 		others, last := acts(t, t.Context(), func(i int) view { return []view{a, b}[i] }, slow, slow.untilOver)
 		begun := time.Now()
-		require.NoError(t, b.client.Close(t.Context()))
+		require.NoError(t, b.client.Shutdown(t.Context()))
 		require.ErrorIs(t, last.Err(t), lease.ErrClosed)
 		fail(t, others...)
 		require.Less(t, time.Since(begun), hears)
@@ -188,8 +187,7 @@ func TestCallsBeyondThePartiesWaitForTheActionAndAreTheNextGeneration(t *testing
 		leaves := views(1).party(ctx)
 		before := views(1).client.Stats().Asks
 		kit.Eventually(t, "another ask", func() bool { return views(1).client.Stats().Asks > before })
-		cancel()
-		require.ErrorIs(t, leaves.Err(t), context.Canceled)
+		kit.Cancel(t, cancel, leaves)
 		for _, c := range append(more, others...) {
 			require.False(t, c.Returned())
 		}
@@ -218,4 +216,127 @@ func TestOnlyTheActionOfTheLastToComeRuns(t *testing.T) {
 		synctest.Wait()
 		pass(t, first, v.party(t.Context()))
 	})
+}
+
+// strangers runs a process with parties at a barrier of n.
+func strangers(t *testing.T, s *redistest.Server, v view, n int64, waiters int, lasts time.Duration) *crowd.Crowd {
+	t.Helper()
+	return crowd.Start(t, crowd.Plan{
+		Addr: s.Addr(), Kind: crowd.Barrier, Names: []string{v.Name()}, Clients: 1, Waiters: waiters, N: n, Lease: lasts,
+	})
+}
+
+func TestAStoppedPartyBreaksTheBarrierAndLearnsOfIt(t *testing.T) {
+	s := kit.Start(t)
+	v := dial(t, s, 3, headwaiter.WithLease(time.Second))
+	here := v.comes(t, t.Context(), 1)
+	stopped := strangers(t, s, v, 3, 1, time.Second)
+	kit.Waiting(t, 2, v.Inspect)
+	stopped.Stop()
+	fail(t, here)
+	rest(t, v)
+	here = v.comes(t, t.Context(), 1)
+	stopped.Cont()
+	stopped.Await(crowd.Broken, 1, kit.Patience)
+	require.Equal(t, 1, v.inspect(t).Waiting, "it did not come to the next generation")
+	require.NoError(t, v.Reset(t.Context()))
+	fail(t, here)
+}
+
+func TestAPartyThatWaitsKeepsItsPlaceForAsLongAsItLives(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		lasts := headwaiter.WithLease(300 * time.Millisecond)
+		a, b := dial(t, s, 122, lasts), dial(t, s, 122, lasts)
+		calls := []*kit.Call[int]{a.comes(t, t.Context(), 1)}
+		for range 120 { // More than one check can name.
+			calls = append(calls, b.party(t.Context()))
+		}
+		kit.Waiting(t, 121, a.Inspect)
+		synctime.Pass(2 * time.Second)
+		require.Equal(t, 121, a.inspect(t).Waiting)
+		require.False(t, a.broken(t))
+		calls = append(calls, a.party(t.Context()))
+		seen := map[int]bool{}
+		for _, c := range calls {
+			seen[c.Value(t)] = true
+		}
+		require.Len(t, seen, 122)
+	})
+}
+
+func TestADeadActionIsADeadParty(t *testing.T) {
+	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
+		lasts := headwaiter.WithLease(time.Second)
+		far, near := on(t, kit.Dial(t, s, kit.Through(p)), 2, lasts), dial(t, s, 2, lasts)
+		a := newTask()
+		others, last := acts(t, t.Context(), func(i int) view { return []view{near, far}[i] }, a, a.run)
+		p.Away()
+		fail(t, others...)
+		require.True(t, near.broken(t))
+		p.Heal()
+		a.end <- nil
+		fail(t, last)
+		require.True(t, near.broken(t), "what it has done comes too late")
+	})
+}
+
+// In the next two requests come to the server long after their sender gave them up.
+
+func lateness(t *testing.T, run func(t *testing.T, late, prompt view, d *faults.Dialer, by time.Duration)) {
+	t.Parallel()
+	for _, by := range []time.Duration{300 * time.Millisecond, 2200 * time.Millisecond, 7 * time.Second, 2 * time.Minute} {
+		kit.BubbleOf(t, by.String(), func(t *testing.T, s *redistest.Embedded) {
+			d := faults.NewDialer(t, s.Dial)
+			late, prompt := on(t, kit.Dial(t, s, kit.Over(d)), 2), dial(t, s, 2)
+			rest(t, prompt) // Now the server knows the scripts.
+			meet(t, func(i int) view { return []view{late, prompt}[i] })
+			run(t, late, prompt, d, by)
+			// Nothing comes after that.
+			rest(t, prompt)
+			alone := prompt.comes(t, t.Context(), 1)
+			synctime.Pass(time.Minute)
+			require.False(t, alone.Returned())
+			require.Equal(t, 1, prompt.inspect(t).Waiting)
+			pass(t, alone, late.party(t.Context()))
+		})
+	}
+}
+
+func TestAnArrivalThatComesTooLateStaysAway(t *testing.T) {
+	lateness(t, func(t *testing.T, late, prompt view, d *faults.Dialer, by time.Duration) {
+		waits := prompt.comes(t, t.Context(), 1)
+		d.Freeze(faults.ToServer)
+		ctx := kit.Within(t, 100*time.Millisecond)
+		require.ErrorIs(t, kit.Err(late.Await(ctx)), context.DeadlineExceeded)
+		synctime.Pass(by)
+		d.Heal()
+		synctest.Wait()
+		if by < 3*time.Second {
+			return // It was in time, and so the two have met.
+		}
+		require.False(t, waits.Returned())
+		require.False(t, prompt.broken(t))
+	})
+}
+
+func TestAResetThatComesTooLateResetsNothing(t *testing.T) {
+	lateness(t, func(t *testing.T, late, prompt view, d *faults.Dialer, by time.Duration) {
+		waits := prompt.comes(t, t.Context(), 1)
+		d.Freeze(faults.ToServer)
+		require.ErrorIs(t, late.Reset(kit.Within(t, 100*time.Millisecond)), lease.ErrOutcomeUnknown)
+		synctime.Pass(by)
+		d.Heal()
+		synctest.Wait()
+		require.Equal(t, by < 3*time.Second, waits.Returned())
+	})
+}
+
+func TestAResetThatMayNotBePublishedIsAnErrorAndResetsAllTheSame(t *testing.T) {
+	s := kit.Start(t)
+	v := dial(t, s, 3)
+	here := v.comes(t, t.Context(), 1)
+	s.Do("ACL", "SETUSER", "default", "-publish")
+	require.ErrorIs(t, v.Reset(t.Context()), lease.ErrUnwoken)
+	fail(t, here)
+	require.Zero(t, v.inspect(t).Waiting)
 }

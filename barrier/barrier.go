@@ -148,17 +148,14 @@ func (b *Barrier) Reset(ctx context.Context) error {
 	if b.err != nil {
 		return b.wrap("reset", b.err)
 	}
-	id := b.queue.RequestID()
-	r, err := waitqueue.Call(ctx, b.queue, lua.BarrierReset, resetFor, func(a waitqueue.Attempt) []string {
-		return []string{id, a.NotAfter, a.Repeats}
-	})
+	r, err := waitqueue.Call(ctx, b.queue, lua.BarrierReset, resetFor, func(waitqueue.Attempt) []string { return nil })
 	if err == nil && r.Has(lua.Unwoken) {
 		err = b.queue.Unwoken()
 	}
 	return b.wrap("reset", err)
 }
 
-// Broken reports whether the barrier is broken.
+// Broken reports whether the barrier is broken, also by a party whose lease is over.
 func (b *Barrier) Broken(ctx context.Context) (bool, error) {
 	info, err := b.Inspect(ctx)
 	return info.State == lua.StateBroken, err

@@ -33,9 +33,8 @@ func come(b *barrier.Barrier) <-chan error {
 
 // Two workers go through the phases of a computation together.
 func Example() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 
 	var mu sync.Mutex
 	done := map[int]int{} // phase: workers that have done it
@@ -66,9 +65,8 @@ func Example() {
 }
 
 func ExampleNew() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 
 	come(barrier.New(clients[0], "phases", 2))
 	_, err := barrier.New(clients[1], "phases", 3).Await(ctx)
@@ -129,9 +127,8 @@ func ExampleBarrier_Await_timeout() {
 }
 
 func ExampleBarrier_Reset() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 
 	phases := barrier.New(clients[0], "phases", 2)
 	first := come(phases)

@@ -3,8 +3,11 @@ package barrier_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -12,11 +15,236 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/observe"
 )
+
+// replay runs once more what a party may have asked for in its generation: to leave, and to open and break it.
+func replay(s redistest.Backend, name, ticket string, generation uint64) {
+	keys := lua.Barrier.Keys("headwaiter", name).All()
+	run := func(script *lua.Script, args ...string) {
+		command := append([]string{"EVAL", script.Source, strconv.Itoa(len(keys))}, keys...)
+		s.Do(append(command, args...)...)
+	}
+	of, notafter := strconv.FormatUint(generation, 10), strconv.FormatInt(kit.ServerTime(s)+1e9, 10)
+	run(lua.Barrier.End, ticket, of, "0", "1")
+	run(lua.Barrier.End, ticket, "0", "0", "1")
+	run(lua.BarrierOpen, ticket, of, "1", notafter)
+	run(lua.BarrierOpen, ticket, of, "0", notafter)
+	run(lua.Barrier.Check, "client", lua.Hears, notafter, "0", "1", ticket, of)
+	run(lua.Barrier.Ask, ticket, lua.Wait, notafter, of, "0", "0", "1", lua.PhaseHeld, "who", "2", "0", "", "86400000", "0")
+	run(lua.Barrier.Ask, ticket, lua.Wait, notafter, "0", "0", "0", "1", lua.PhaseHeld, "who", "2", "0", "", "86400000", "0")
+}
+
+func TestATripIsOneMessageForAllAndOneScriptAParty(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		const clients, parties, rounds = 3, 12, 5
+		all, told := make([]view, clients), &kit.Observer{}
+		for i := range all {
+			all[i] = on(t, kit.Dial(t, s, kit.Observed(told)), parties)
+		}
+		views := func(i int) view { return all[i%clients] }
+		meet(t, views) // Now the server knows the scripts, and all clients hear.
+		for _, v := range all {
+			kit.Eventually(t, "the message", func() bool { return v.client.Stats().Messages == 1 })
+		}
+		for round := range uint64(rounds) {
+			var looked uint64
+			for _, v := range all {
+				looked -= v.client.Stats().Checks
+			}
+			s.ResetStats()
+			calls := make([]*kit.Call[int], parties)
+			queued := len(told.Of(observe.Queued)) + parties - 1
+			for i := range calls {
+				if i == parties-1 { // A message that overtakes the answer to an ask is looked into: this is about those that do not.
+					kit.Eventually(t, "the answers to be here", func() bool { return len(told.Of(observe.Queued)) == queued })
+				}
+				calls[i] = views(i).party(t.Context())
+			}
+			places := make([]int, parties)
+			for _, c := range calls {
+				places[c.Value(t)]++
+			}
+			for i, n := range places {
+				require.Equal(t, 1, n, "place %d", i)
+			}
+			for _, v := range all {
+				looked += v.client.Stats().Checks
+				kit.Eventually(t, "one message a client", func() bool { return v.client.Stats().Messages == round+2 })
+			}
+			got := kit.Scripts(s)
+			require.LessOrEqual(t, looked, uint64(2*clients), "looks are for what goes wrong")
+			require.InDelta(t, parties+int(looked), got["evalsha"], 3, "one may be under way when the counting begins or ends")
+			require.EqualValues(t, 1, got["publish"])
+			require.Zero(t, got["eval"])
+		}
+	})
+}
+
+func TestALonePartyIsOneScriptAndOneMoreForItsAction(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		const n = 100
+		plain := dial(t, s, 1)
+		acting := plain.with(t, barrier.WithAction(func(context.Context) error { return nil }))
+		for i, v := range []view{plain, acting} {
+			require.NoError(t, kit.Err(v.Await(t.Context())))
+			// While an action runs, its party listens, which takes a look: once in the life of a client. Each script is
+			// sent in full once: the probe (twice, see there), which master it is, who the client is, and the ask of the one; the opening and
+			// the look of the other.
+			kit.Eventually(t, "what the first call began", func() bool {
+				return kit.Scripts(s)["eval"] == []int64{5, 2}[i] && len(s.List("PUBSUB", "CHANNELS")) == i
+			})
+			looked := v.client.Stats().Checks
+			s.ResetStats()
+			for range n {
+				require.NoError(t, kit.Err(v.Await(t.Context())))
+			}
+			var got map[string]int64
+			kit.Eventually(t, "the scripts of the calls beside those of looks", func() bool { // One may be on its way.
+				got = kit.Scripts(s)
+				return got["evalsha"]-int64(v.client.Stats().Checks-looked) == int64((i+1)*n)
+			})
+			require.EqualValues(t, n, got["publish"])
+			require.Zero(t, got["subscribe"])
+		}
+	})
+}
+
+// A party that has passed, but has not heard of it before its generation and others are over, asks again. It
+// may be told that it has passed, or that nothing is known of it any more; it is no arrival of the generation
+// that it finds.
+func TestAPartyThatAsksAgainGenerationsLaterDoesNotComeAgain(t *testing.T) {
+	for _, later := range []int{0, 1, 2, 3} {
+		kit.BubbleOf(t, string(rune('0'+later)), func(t *testing.T, s *redistest.Embedded) {
+			d := faults.NewDialer(t, s.Dial)
+			far, near := on(t, kit.Dial(t, s, kit.Over(d)), 2), dial(t, s, 2)
+			meet(t, func(i int) view { return []view{far, near}[i] })
+
+			first := near.comes(t, t.Context(), 1)
+			d.LoseReplies(1, kit.Runs(lua.Barrier.Ask))
+			lost := far.party(t.Context())
+			kit.LostReplies(t, d.Faults, 1)
+			d.Refuse() // Until the others have met a few times.
+			d.Cut()
+			require.Equal(t, 1, first.Value(t))
+			for range later {
+				meet(t, func(int) view { return near })
+			}
+			alone := near.comes(t, t.Context(), 1)
+			d.Heal()
+			synctime.Pass(10 * time.Second)
+			require.True(t, lost.Returned(), "it waits in a generation that is not its own")
+			if err := lost.Err(t); err != nil {
+				require.ErrorIs(t, err, barrier.ErrBroken)
+			}
+			require.False(t, alone.Returned())
+			require.Equal(t, 1, near.inspect(t).Waiting)
+			pass(t, alone, far.party(t.Context()))
+		})
+	}
+}
+
+// The others wait for the outcome, so it is told again, and not given up at the first answer.
+func TestTheOutcomeOfAnActionIsToldAgainToAServerWithAFullDisk(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		first, last := dial(t, s, 2), dial(t, s, 2, barrier.WithAction(func(context.Context) error {
+			refusal := "-MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk."
+			s.Answer("EVALSHA", refusal)
+			time.AfterFunc(2*time.Second, func() { s.Answer("EVALSHA", "") })
+			return nil
+		}))
+		other := first.party(t.Context())
+		synctest.Wait()
+		require.NoError(t, last.party(t.Context()).Err(t))
+		require.NoError(t, other.Err(t))
+	})
+}
+
+// rejected asserts that every call fails with an error that fits on a line, before anything reaches Redis.
+func rejected(t *testing.T, s redistest.Backend, b *barrier.Barrier, is error, contains string) {
+	t.Helper()
+	s.ResetStats()
+	_, await := b.Await(t.Context())
+	_, broken := b.Broken(t.Context())
+	_, waiting := b.Waiting(t.Context())
+	_, inspect := b.Inspect(t.Context())
+	for _, err := range []error{await, broken, waiting, inspect, b.Reset(t.Context())} {
+		kit.Fails(t, err, is, contains)
+		require.Less(t, len(err.Error()), 400)
+		require.Regexp(t, `^barrier: [a-z ]+ ".*": \P{C}*$`, err.Error())
+	}
+	require.Empty(t, kit.Scripts(s))
+	require.Zero(t, len(s.List("KEYS", "*{*")))
+}
+
+func TestUnusableNumbersOfPartiesAreRefused(t *testing.T) {
+	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
+		for _, n := range []int{0, -1, math.MinInt} {
+			rejected(t, s, barrier.New(c, "name", n), lease.ErrInvalid, "at least 1")
+		}
+		for _, n := range []int{barrier.MaxParties + 1, 1<<53 - 1, 1 << 53, math.MaxInt} {
+			rejected(t, s, barrier.New(c, "name", n), lease.ErrTooLarge, "at most 10000")
+		}
+		for _, n := range []int{1, 7, barrier.MaxParties} {
+			require.Equal(t, n, barrier.New(c, "name", n).Parties())
+		}
+		b := barrier.New(c, "name", barrier.MaxParties)
+		_ = kit.Go(func() (int, error) { return b.Await(t.Context()) })
+		kit.Waiting(t, 1, b.Inspect)
+		require.EqualValues(t, barrier.MaxParties, kit.Got(b.Inspect(t.Context()))(t).Limit)
+	})
+}
+
+func TestAnotherNumberOfPartiesIsAMismatch(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		two, three := dial(t, s, 2), dial(t, s, 3)
+		first := two.comes(t, t.Context(), 1)
+		for range 2 {
+			kit.Fails(t, kit.Err(three.Await(t.Context())), lease.ErrMismatch, "it was made with 2")
+			require.False(t, first.Returned())
+			require.False(t, two.broken(t))
+		}
+		pass(t, first, two.party(t.Context()))
+		require.ErrorIs(t, kit.Err(three.Await(t.Context())), lease.ErrMismatch, "it counts until the barrier is forgotten")
+		require.EqualValues(t, 2, three.inspect(t).Limit)
+	})
+}
+
+func TestAnotherTypeUnderAKeyIsAnErrorAndStaysAsItIs(t *testing.T) {
+	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
+		for i, ending := range []string{"", ":leases", ":arrivals", ":last", ":calls"} {
+			name := fmt.Sprint("barrier ", i)
+			b, key := barrier.New(c, name, 2), lockOf(name)+ending
+			s.Do("SET", key, "x")
+			_, await := b.Await(t.Context())
+			require.ErrorContains(t, await, "WRONGTYPE", "%s", key)
+			for _, other := range []string{"", ":leases", ":arrivals", ":last"} {
+				if other != ending {
+					require.Zero(t, s.Int("EXISTS", lockOf(name)+other), "nothing was written before the error")
+				}
+			}
+			require.Equal(t, "x", s.Text("GET", key))
+		}
+	})
+}
+
+func TestAllPartiesAreToldOfAnErrorThatNoRetryMends(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		v := dial(t, s, 5)
+		calls := gathers(t, func(int) view { return v })
+		s.Do("SET", lockOf(v.Name()), "x")
+		for _, c := range calls {
+			require.ErrorContains(t, c.Err(t), "WRONGTYPE")
+		}
+	})
+}
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
@@ -117,8 +345,7 @@ func meet(t testing.TB, views func(i int) view) {
 	for _, c := range calls {
 		require.False(t, c.Returned())
 	}
-	last := views(len(calls))
-	pass(t, append(calls, last.party(context.Background()))...)
+	pass(t, append(calls, views(len(calls)).party(context.Background()))...)
 }
 
 // rest makes a barrier ready that may be broken.
@@ -131,16 +358,12 @@ func rest(t testing.TB, v view) {
 
 func (v view) broken(t testing.TB) bool {
 	t.Helper()
-	broken, err := v.Broken(context.Background())
-	require.NoError(t, err)
-	return broken
+	return kit.Got(v.Broken(context.Background()))(t)
 }
 
 func (v view) inspect(t testing.TB) lease.Info {
 	t.Helper()
-	info, err := v.Inspect(context.Background())
-	require.NoError(t, err)
-	return info
+	return kit.Got(v.Inspect(context.Background()))(t)
 }
 
 // lockOf is the key of a barrier under the default prefix.

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 )
 
 // agentVariable makes the test's program an agent on a server, of a lock that is broken where a ! is in front.
@@ -52,25 +55,13 @@ func elsewhere(redis rueidis.ClientOption, broken bool) Contender {
 
 func TestClientsInProcessesOfTheirOwnAreMeasuredAlike(t *testing.T) {
 	redis := startRedisFor(t)
-	o, err := newObserver(redis)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Got(newObserver(redis))(t)
 	defer o.close()
 	c, err := newCrew(t.Context(), &runner{observer: o}, elsewhere(redis, false), Work{ID: "W4", Clients: 3, Workers: 1, Processes: 3}, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := c.measure(t.Context(), 100*time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if f.Cycles == 0 || f.Server.Scripts < 0.5 || f.CPU <= 0 || f.Overlaps+f.Backward > 0 {
-		t.Errorf("%+v", f)
-	}
-	if err := c.close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, err)
+	f := must.Got(c.measure(t.Context(), 100*time.Millisecond))(t)
+	require.False(t, f.Cycles == 0 || f.Server.Scripts < 0.5 || f.CPU <= 0 || f.Overlaps+f.Backward > 0, "%+v", f)
+	require.NoError(t, c.close(t.Context()))
 }
 
 func TestALockThatIsNoneIsConvictedByTheRecordsOfOthers(t *testing.T) {
@@ -79,22 +70,9 @@ func TestALockThatIsNoneIsConvictedByTheRecordsOfOthers(t *testing.T) {
 		Contenders: []Contender{elsewhere(redis, true)}, Redis: redis, Rounds: 1, Slice: 100 * time.Millisecond, Log: t.Logf,
 		Works: []Work{{ID: "W4", Clients: 3, Workers: 1, Processes: 3, Hold: pause}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if err := report.Fault(); err == nil || !strings.Contains(err.Error(), "overlapped") {
 		t.Errorf("got %v, want the overlaps", err)
-	}
-}
-
-func TestRecordsTellOverlapsAndTokensThatDoNotRise(t *testing.T) {
-	orderly := []event{hold(1, 0, 10, 20), hold(2, 0, 20, 30), hold(3, 0, 31, 40)}
-	if o, b := overlaps(orderly, 1); o+b != 0 {
-		t.Errorf("%d overlaps and %d tokens in an orderly history", o, b)
-	}
-	odd := []event{hold(1, 0, 10, 20), hold(2, 0, 19, 30), hold(2, 0, 31, 40)}
-	if o, b := overlaps(odd, 1); o != 1 || b != 1 {
-		t.Errorf("%d overlaps and %d tokens that do not rise, want one each", o, b)
 	}
 }
 
@@ -112,34 +90,23 @@ func TestScenesArePlayed(t *testing.T) {
 			{Kind: Deafened, Bound: 20 * time.Second, Times: 1},
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(report.Recoveries) != 3 || len(report.Missing) != 0 {
 		t.Fatalf("played %+v, missing %+v: want all but the last, as nothing listens", report.Recoveries, report.Missing)
 	}
 	for _, r := range report.Recoveries {
-		if !r.Within || r.Worst <= 0 && r.Kind != DeadHolder {
-			t.Errorf("%+v", r)
-		}
+		require.False(t, !r.Within || r.Worst <= 0 && r.Kind != DeadHolder, "%+v", r)
 	}
 }
 
 // unready is what becomes of a scene whose bound ends before it has come to what it is about.
 func unready(t *testing.T, c Contender, redis rueidis.ClientOption, s Scene) {
 	t.Helper()
-	o, err := newObserver(redis)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Got(newObserver(redis))(t)
 	defer o.close()
 	r := &runner{Config: Config{Contenders: []Contender{c}}, observer: o, report: &Report{}, prefix: "test"}
-	if err := r.scene(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
-	if found := r.report.Recoveries; len(found) != 0 {
-		t.Errorf("%+v, though the scene did not come to that", found)
-	}
+	require.NoError(t, r.scene(t.Context(), s))
+	require.Empty(t, r.report.Recoveries)
 	missing := r.report.Missing
 	if len(missing) != 1 || missing[0].What != s.String() || !strings.Contains(missing[0].Reason, errUnready.Error()) {
 		t.Errorf("missing %+v, want that the scene was not ready", missing)
@@ -149,16 +116,11 @@ func unready(t *testing.T, c Contender, redis rueidis.ClientOption, s Scene) {
 // Only the call that a scene is about can exceed its bound. Whatever held up those before it, the lock is not accused.
 func TestASlowStartIsNoVerdictOnTheLock(t *testing.T) {
 	redis := startRedisFor(t)
-	client, err := rueidis.NewClient(redis)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Got(rueidis.NewClient(redis))(t)
 	defer client.Close()
 	// The first holder has to wait.
 	taken := client.B().Set().Key("test:setnx:gives-up:0:0").Value("somebody").Build()
-	if err := client.Do(t.Context(), taken).Error(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, client.Do(t.Context(), taken).Error())
 	unready(t, elsewhere(redis, false), redis, Scene{Kind: GivesUp, Bound: 100 * time.Millisecond, Times: 3})
 }
 
@@ -192,22 +154,15 @@ func TestABoundThatIsExceededIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := r.report.Recoveries
-	if len(found) != 1 || found[0].Within || found[0].Worst != 100_000 {
-		t.Errorf("%+v, want the bound of 100 ms", found)
-	}
+	require.False(t, len(found) != 1 || found[0].Within || found[0].Worst != 100_000, "%+v, want the bound of 100 ms", found)
 }
 
 // An agent whose clients cannot be made says why, and one that has ended is an error, not a wait.
 func TestAnAgentThatFailsIsAnError(t *testing.T) {
 	c := elsewhere(rueidis.ClientOption{InitAddress: []string{"127.0.0.1:1"}}, false)
 	_, err := newRemoteBand(t.Context(), &idle{}, c, Work{ID: "W4", Clients: 2, Workers: 1}, "test", 2)
-	if err == nil || !strings.Contains(err.Error(), "refused") {
-		t.Errorf("got %v, want that nobody is there", err)
-	}
-	a, err := StartAgent(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.ErrorContains(t, err, "refused")
+	a := must.Got(StartAgent(t.Context(), c))(t)
 	a.Kill()
 	if _, err := a.do(t.Context(), "memory"); err == nil {
 		t.Error("an agent that was killed answers")
@@ -253,10 +208,7 @@ func (h lastingHold) Release(ctx context.Context) error {
 
 func TestManyLeasesAreWatched(t *testing.T) {
 	redis := startRedisFor(t)
-	o, err := newObserver(redis)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Got(newObserver(redis))(t)
 	defer o.close()
 	d := lasting{newSham(), time.Minute, &atomic.Int64{}}
 	d.lost.Store(3) // The third hold is lost.
@@ -265,13 +217,9 @@ func TestManyLeasesAreWatched(t *testing.T) {
 	if err := r.holds(t.Context(), Keeping{Leases: 50, For: 200 * time.Millisecond, Beside: 100 * time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.report.Holds) != 1 {
-		t.Fatalf("missing: %+v", r.report.Missing)
-	}
+	require.Len(t, r.report.Holds, 1, r.report.Missing)
 	h := r.report.Holds[0]
-	if h.Lost != 1 || h.PerSecond <= 0 || h.Left > 60_000 || h.Left < 50_000 || h.Due != 0.5 {
-		t.Errorf("%+v", h)
-	}
+	require.False(t, h.Lost != 1 || h.PerSecond <= 0 || h.Left > 60_000 || h.Left < 50_000 || h.Due != 0.5, "%+v", h)
 }
 
 // What takes long to warm up does its next work in the same process, with other clients; anything else ends.
@@ -283,28 +231,19 @@ func TestAnAgentThatIsWarmIsKept(t *testing.T) {
 	processes := func(warm time.Duration) (pids []int) {
 		c.Warm = warm
 		for i := range 2 {
-			crew, err := newCrew(t.Context(), r, c, w, fmt.Sprint("test:", i))
-			if err != nil {
-				t.Fatal(err)
-			}
+			crew := must.Got(newCrew(t.Context(), r, c, w, fmt.Sprint("test:", i)))(t)
 			if f, err := crew.measure(t.Context(), 50*time.Millisecond); err != nil || f.Cycles == 0 {
 				t.Errorf("%d cycles: %v", f.Cycles, err)
 			}
 			for _, a := range crew.band.(*remoteBand).agents {
 				pids = append(pids, a.cmd.Process.Pid)
 			}
-			if err := crew.close(t.Context()); err != nil {
-				t.Error(err)
-			}
+			require.NoError(t, crew.close(t.Context()))
 		}
 		slices.Sort(pids)
 		return slices.Compact(pids)
 	}
-	if n := len(processes(time.Second)); n != 2 {
-		t.Errorf("%d processes, want the same two twice", n)
-	}
+	require.Len(t, processes(time.Second), 2)
 	r.idle.end()
-	if n := len(processes(0)); n != 4 {
-		t.Errorf("%d processes, want new ones each time", n)
-	}
+	require.Len(t, processes(0), 4)
 }

@@ -96,7 +96,7 @@ func (b *localBand) hire(client Client, name string) error {
 func (b *localBand) close(ctx context.Context) error {
 	errs := make([]error, len(b.clients))
 	for i, client := range b.clients {
-		errs[i] = client.Close(ctx)
+		errs[i] = client.Shutdown(ctx)
 	}
 	return errors.Join(errs...)
 }

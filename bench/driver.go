@@ -85,7 +85,7 @@ type Client interface {
 	// Mutex names a lock. It is called once for each worker, outside what is measured.
 	Mutex(name string) Mutex
 	// Close ends the client. No lock is held or waited for any more.
-	Close(ctx context.Context) error
+	Shutdown(ctx context.Context) error
 }
 
 // The kinds of work beside that with a mutex.

@@ -193,7 +193,7 @@ func (r *runner) keep(ctx context.Context, c Contender, wanted Keeping) (found H
 	k := &keeping{Keeping: wanted, name: fmt.Sprintf("%s:%s:holds:%s", r.prefix, c.Name, wanted.Kind), held: make([]Lasting, wanted.Leases), mutexes: make([]Mutex, wanted.Leases)}
 	defer func() {
 		for _, client := range k.clients {
-			err = errors.Join(err, client.Close(context.WithoutCancel(ctx)))
+			err = errors.Join(err, client.Shutdown(context.WithoutCancel(ctx)))
 		}
 	}()
 	for range max(k.Clients, 1) {

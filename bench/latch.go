@@ -27,7 +27,7 @@ func (r *runner) latchWork(ctx context.Context, c Contender, w Work) (result Res
 	var clients []Client
 	defer func() {
 		for _, client := range clients {
-			err = errors.Join(err, client.Close(context.WithoutCancel(ctx)))
+			err = errors.Join(err, client.Shutdown(context.WithoutCancel(ctx)))
 		}
 	}()
 	for range w.Clients {

@@ -73,7 +73,7 @@ func (r *runner) flood(ctx context.Context, c Contender, limit int) (found Overl
 		if err != nil {
 			return found, err
 		}
-		defer func() { _ = client.Close(context.WithoutCancel(ctx)) }()
+		defer func() { _ = client.Shutdown(context.WithoutCancel(ctx)) }()
 		l, ok := client.(Limiter)
 		if !ok {
 			return found, errNotFor

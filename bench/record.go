@@ -5,15 +5,17 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/headwaiter/headwaiter/internal/verify/judge"
 )
 
 // slack is how much later than another a call must begin to count as one that should be served later.
-const slack = int64(5 * time.Millisecond)
+const slack = 5 * time.Millisecond
 
 // grossSlack is the same for a verdict on the lock: on a busy machine a call is held up for some milliseconds between
 // its stamp and the server, which is nobody's fault. One that is held up for longer is overtaken by many: hence a verdict
 // counts the calls that were overtaken, not the pairs.
-const grossSlack = int64(50 * time.Millisecond)
+const grossSlack = 50 * time.Millisecond
 
 // event is one cycle of a worker. Times are stamps.
 type event struct {
@@ -97,8 +99,8 @@ func figures(events []event, counted window, contended bool) Figures {
 		handOff, passed := handOffs(events, counted)
 		f.HandOff = handOff.quantiles()
 		f.Passed = float64(passed) / f.Seconds
-		f.Inversions = inversions(events, slack, arrive)
-		f.Overtaken = overtaken(events, grossSlack, arrive)
+		f.Inversions, _ = overtaken(events, slack, arrive)
+		_, f.Overtaken = overtaken(events, grossSlack, arrive)
 		f.Waits = waits(events, counted)
 	}
 	for _, e := range events {
@@ -106,23 +108,8 @@ func figures(events []event, counted window, contended bool) Figures {
 			holds[e.worker] = 0 // It was there and had nothing.
 		}
 	}
-	f.Jain = jain(slices.Collect(maps.Values(holds)))
+	f.Jain = judge.Jain(slices.Collect(maps.Values(holds)))
 	return f
-}
-
-// jain is Jain's index of fairness.
-//
-// Source: Jain, Chiu, Hawe, "A Quantitative Measure of Fairness", DEC-TR-301, 1984.
-func jain(shares []int) float64 {
-	var sum, squares float64
-	for _, n := range shares {
-		sum += float64(n)
-		squares += float64(n) * float64(n)
-	}
-	if squares == 0 {
-		return 0
-	}
-	return sum * sum / (float64(len(shares)) * squares)
 }
 
 // waits picks calls at even distances in the order in which they were made.
@@ -138,35 +125,38 @@ func waits(events []event, counted window) (picked []Wait) {
 }
 
 // overlaps counts the holds of a lock at whose begin more than the limit had not begun to be released, whatever the driver
-// says, and, where one may hold, the tokens that were not larger than the one before.
+// says, and, where one may hold, the tokens that do not rise.
 func overlaps(events []event, limit int) (overlapping, backward int) {
-	locks := map[int][]event{}
-	for _, e := range events {
-		locks[e.lock] = append(locks[e.lock], e)
-	}
-	for _, holds := range locks {
-		slices.SortFunc(holds, func(a, b event) int {
-			return cmp.Or(cmp.Compare(a.acquired, b.acquired), cmp.Compare(a.token, b.token))
-		})
-		var ends []int64
-		for _, h := range holds {
-			ends = append(ends, h.releasing)
-		}
-		slices.Sort(ends)
-		ended := 0
-		for i, h := range holds {
-			for ended < i && ends[ended] <= h.acquired {
-				ended++
-			}
-			if i+1-ended > limit {
-				overlapping++
-			}
-			if limit == 1 && i > 0 && h.token != 0 && h.token <= holds[i-1].token {
-				backward++
-			}
+	for _, holds := range judged(events, 0, 0) {
+		overlapping += len(holds.Overlaps(int64(limit), nil))
+		if limit == 1 {
+			backward += len(holds.Tokens(1, nil))
 		}
 	}
 	return overlapping, backward
+}
+
+// judged are the events as the judge of holds wants them, lock by lock. The first call of a worker may need longer than the
+// others, by new, for its place.
+func judged(events []event, slack, new time.Duration) map[int]judge.Holds {
+	first := map[int]int64{}
+	for _, e := range events {
+		if at, known := first[e.worker]; !known || e.start < at {
+			first[e.worker] = e.start
+		}
+	}
+	locks := map[int]judge.Holds{}
+	for _, e := range events {
+		h := judge.Hold{
+			Called: time.Duration(e.start), Placed: time.Duration(e.start) + slack, Got: time.Duration(e.acquired), Token: e.token,
+			Permits: 1, Beyond: true, Releasing: time.Duration(e.releasing), Lost: judge.Never,
+		}
+		if e.start == first[e.worker] {
+			h.Placed += new
+		}
+		locks[e.lock] = append(locks[e.lock], h)
+	}
+	return locks
 }
 
 // handOffs pairs each hold of a lock with the next, if that is another worker's, by their tokens, or by time where there
@@ -192,60 +182,17 @@ func handOffs(events []event, counted window) (spans times, passed int) {
 }
 
 // arrive is how long a client that is new to a lock may take until it has a place: it has to subscribe.
-const arrive = int64(100 * time.Millisecond)
+const arrive = 100 * time.Millisecond
 
-// inversions counts the pairs of calls for one lock of which one began more than the slack after the other and was
-// served before it. Where new is not 0, the first call of a worker had its place so much later at the latest.
-func inversions(events []event, slack, new int64) int {
-	count := 0
-	ordered, placed := inTurn(events, new)
-	// From the last served to the first: later holds the starts of those served after this one, in order.
-	// A call overtakes few others, so the place to insert is near the front and copying is cheap.
-	var later []int64
-	for i := len(ordered) - 1; i >= 0; i-- {
-		e := ordered[i]
-		if i+1 < len(ordered) && ordered[i+1].lock != e.lock {
-			later = later[:0]
-		}
-		early, _ := slices.BinarySearch(later, e.start-slack)
-		count += early
-		at, _ := slices.BinarySearch(later, placed(e))
-		later = slices.Insert(later, at, placed(e))
-	}
-	return count
-}
-
-// overtaken counts the calls that were served after one for the same lock that began more than the slack later.
-func overtaken(events []event, slack, new int64) int {
-	count, latest := 0, int64(0)
-	ordered, placed := inTurn(events, new)
-	for i, e := range ordered {
-		if i > 0 && ordered[i-1].lock == e.lock && latest-placed(e) > slack {
-			count++
-		}
-		if i == 0 || ordered[i-1].lock != e.lock {
-			latest = e.start
-		}
-		latest = max(latest, e.start)
-	}
-	return count
-}
-
-// inTurn puts calls in the order in which each lock served them, and tells when a call had its place at the latest.
-func inTurn(events []event, new int64) (ordered []event, placed func(event) int64) {
-	first := map[int]int64{}
-	for _, e := range events {
-		if at, known := first[e.worker]; !known || e.start < at {
-			first[e.worker] = e.start
+// overtaken counts the pairs of calls for one lock of which one began more than the slack after the other and was served
+// before it, and the calls that were overtaken so.
+func overtaken(events []event, slack, new time.Duration) (pairs, calls int) {
+	for _, holds := range judged(events, slack, new) {
+		found := holds.Overtaken(slack)
+		calls += len(found)
+		for _, o := range found {
+			pairs += len(o.By)
 		}
 	}
-	ordered = slices.SortedFunc(slices.Values(events), func(a, b event) int {
-		return cmp.Or(cmp.Compare(a.lock, b.lock), cmp.Compare(a.acquired, b.acquired))
-	})
-	return ordered, func(e event) int64 {
-		if e.start == first[e.worker] {
-			return e.start + new
-		}
-		return e.start
-	}
+	return pairs, calls
 }

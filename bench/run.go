@@ -11,15 +11,13 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/internal/verify/judge"
 )
 
 // maxAgain is how many rounds are run again for each round that is wanted. On a machine that is never
 // quiet the work ends with fewer rounds, and says so.
 const maxAgain = 3
-
-// overtakenAllowed is how many holds may have one call that was overtaken, as one may be held up for longer than the
-// slack between its stamp and the server: of a lock without order many are, or some wait for as long as the others call.
-const overtakenAllowed = 500
 
 // Config is what to run.
 type Config struct {
@@ -121,7 +119,7 @@ func (r Report) Fault() error {
 			errs = append(errs, fmt.Errorf("bench: %s: %v: %d holds overlapped, %d tokens were not larger than the one before",
 				result.Contender, result.Work, f.Overlaps, f.Backward))
 		}
-		if f.Overtaken > max(1, f.Cycles/overtakenAllowed) && r.Environment.fair(result.Contender) && !r.Environment.Restless {
+		if judge.Proven(f.Overtaken, f.Cycles) && r.Environment.fair(result.Contender) && !r.Environment.Restless {
 			errs = append(errs, fmt.Errorf("bench: %s: %v: %d calls were served against their order",
 				result.Contender, result.Work, f.Overtaken))
 		}

@@ -7,20 +7,17 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 )
 
 // crewOf is a crew without a server.
 func crewOf(t *testing.T, d Driver, w Work) *crew {
 	t.Helper()
-	c, err := newCrew(t.Context(), &runner{}, Contender{Name: d.Name(), Driver: d}, w, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	c := must.Got(newCrew(t.Context(), &runner{}, Contender{Name: d.Name(), Driver: d}, w, "test"))(t)
+	t.Cleanup(func() { require.NoError(t, c.close(context.Background())) })
 	return c
 }
 
@@ -32,10 +29,7 @@ func TestAKnownDelayIsReadBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newSham()
 		d.locks, d.leaves = 10*time.Millisecond, 6*time.Millisecond
-		f, err := crewOf(t, d, Work{ID: "W1", Clients: 1, Workers: 1}).measure(t.Context(), time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Got(crewOf(t, d, Work{ID: "W1", Clients: 1, Workers: 1}).measure(t.Context(), time.Second))(t)
 		if !within(f.Acquire.P50, 10_000) || !within(f.Release.P50, 6_000) || !within(f.Rate, 1000./16) {
 			t.Errorf("lock %v and release %v µs, %v cycles a second: want 10,000, 6,000 and 62.5", f.Acquire.P50, f.Release.P50, f.Rate)
 		}
@@ -48,10 +42,7 @@ func TestAKnownHandOffIsReadBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newSham()
 		d.locks, d.leaves = 10*time.Millisecond, 6*time.Millisecond
-		f, err := crewOf(t, d, Work{ID: "W4", Clients: 4, Workers: 1}).measure(t.Context(), time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Got(crewOf(t, d, Work{ID: "W4", Clients: 4, Workers: 1}).measure(t.Context(), time.Second))(t)
 		if !within(f.HandOff.P50, 16_000) || !within(f.Acquire.P50, 58_000) {
 			t.Errorf("a hand-off of %v µs and a wait of %v, want 16,000 and 58,000", f.HandOff.P50, f.Acquire.P50)
 		}
@@ -65,10 +56,7 @@ func TestAKnownHandOffIsReadBack(t *testing.T) {
 func conviction(t *testing.T, d Driver) error {
 	t.Helper()
 	w := Work{ID: "W4", Clients: 4, Workers: 1, Hold: 10 * time.Millisecond}
-	f, err := crewOf(t, d, w).measure(t.Context(), 400*time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Got(crewOf(t, d, w).measure(t.Context(), 400*time.Millisecond))(t)
 	report := Report{
 		Environment: Environment{Contenders: []Entry{{Name: d.Name(), Fair: true}}},
 		Results:     []Result{{Contender: d.Name(), Work: w, Figures: f}},
@@ -79,9 +67,7 @@ func conviction(t *testing.T, d Driver) error {
 func TestALockThatBreaksItsOrderIsConvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := shamThatTakesTime()
-		if err := conviction(t, d); err != nil {
-			t.Fatalf("a fair lock is convicted: %v", err)
-		}
+		require.NoError(t, conviction(t, d))
 		d = shamThatTakesTime()
 		d.last = true
 		if err := conviction(t, d); err == nil || !strings.Contains(err.Error(), "against their order") {
@@ -109,15 +95,11 @@ func TestAVerdictOnOrderNeedsMoreThanOneCall(t *testing.T) {
 			Environment: Environment{Contenders: []Entry{{Name: "a", Fair: c.fair}}, Restless: c.restless},
 			Results:     []Result{{Contender: "a", Figures: Figures{Cycles: c.cycles, Overtaken: c.overtaken}}},
 		}
-		if err := report.Fault(); (err != nil) != c.convicted {
-			t.Errorf("%+v: got %v", c, err)
-		}
+		require.Equal(t, c.convicted, report.Fault() != nil, c)
 	}
 	// Who holds beside others is convicted wherever that is.
 	report := Report{Environment: Environment{Restless: true}, Results: []Result{{Figures: Figures{Overlaps: 1}}}}
-	if err := report.Fault(); err == nil {
-		t.Error("an overlap on a restless machine is no fault")
-	}
+	require.Error(t, report.Fault(), "an overlap on a restless machine is no fault")
 }
 
 func TestALockThatLetsEverybodyInIsConvicted(t *testing.T) {
@@ -156,16 +138,12 @@ func TestARoundWhoseFloorMovedIsRunAgain(t *testing.T) {
 		// The second measurement is a jump up, the fourth one down: neither round with a jump counts.
 		floor := &given{[]float64{100, 200, 210, 100, 110}}
 		kept, again, _, err := r.rounds(t.Context(), "sham", c, openFloors{floor})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if len(kept) != 2 || again != 2 || kept[0].Floors[floorCycle] != 205 || kept[1].Floors[floorCycle] != 105 {
 			t.Errorf("kept %d, again %d, floors %v and %v: want those of the quiet rounds, 205 and 105",
 				len(kept), again, kept[0].Floors, kept[1].Floors)
 		}
-		if len(r.report.Slices) != 2 {
-			t.Errorf("%d slices in the report", len(r.report.Slices))
-		}
+		require.Len(t, r.report.Slices, 2)
 	})
 }
 
@@ -176,14 +154,9 @@ func TestCallsThatCouldNotBeMadeInTimeCount(t *testing.T) {
 		d := shamThatTakesTime()
 		d.stall = 300 * time.Millisecond
 		w := Work{ID: "W1", Clients: 1, Workers: 1, Arrival: 200}
-		f, err := crewOf(t, d, w).measure(t.Context(), time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Got(crewOf(t, d, w).measure(t.Context(), time.Second))(t)
 		// About sixty of two hundred calls were due while one stalled.
-		if f.Acquire.P90 < 100_000 {
-			t.Errorf("a tenth waited longer than %v µs: want the stall in it", f.Acquire.P90)
-		}
+		require.False(t, f.Acquire.P90 < 100_000, "a tenth waited longer than %v µs: want the stall in it", f.Acquire.P90)
 	})
 }
 
@@ -224,9 +197,24 @@ func TestRatesOfArrivalsAreComparedWithNothing(t *testing.T) {
 		if floor != c.floor || ratio != c.ratio {
 			t.Errorf("%v: %v of %q, want %v of %q", c.work, ratio, floor, c.ratio, c.floor)
 		}
-		if len(c.work.floors()) == 0 {
-			t.Errorf("%v: no floor tells whether the machine is quiet", c.work)
+		require.NotEmpty(t, c.work.floors(), "%v: no floor tells whether the machine is quiet", c.work)
+	}
+}
+
+// A message is what a hand-off costs at the least: it is no floor where nobody waits for anybody.
+func TestWorksAreComparedWithWhatTheyCannotDoWithout(t *testing.T) {
+	want := map[string][]string{
+		"W1": {floorCycle}, "W2": {floorParallel}, "W3": {floorCycle, floorMessage}, "W4": {floorCycle, floorMessage}, "W4h": {floorPaced},
+		"R1": {floorCycle}, "R4": {floorCycle, floorMessage}, "S4": {floorCycle, floorMessage}, "S16": {floorParallel}, "RW": {floorParallel}, "L1": nil,
+	}
+	for _, w := range append(FamilyWorks(), Standard([]int{8})...) {
+		var floors []string
+		for _, kind := range w.floors() {
+			floors = append(floors, kind.name)
 		}
+		require.Equal(t, want[w.ID], floors, w)
+		w.Ring = true
+		require.EqualValues(t, w.contended(), len(w.floors()) > len(floors), w)
 	}
 }
 
@@ -244,18 +232,5 @@ func TestAFloorHasAsManyWorkersAsTheWork(t *testing.T) {
 
 func TestArrivalsComeAtTheirRate(t *testing.T) {
 	n := dueUntil(1000, 0, int64(10*time.Second))
-	if n < 9_500 || n > 10_500 {
-		t.Errorf("%d arrivals in 10 s, want about 10,000", n)
-	}
-}
-
-func TestJainsIndex(t *testing.T) {
-	for _, c := range []struct {
-		shares []int
-		want   float64
-	}{{[]int{5, 5, 5, 5}, 1}, {[]int{20, 0, 0, 0}, 0.25}, {nil, 0}, {[]int{0, 0}, 0}} {
-		if got := jain(c.shares); got != c.want {
-			t.Errorf("%v: %v, want %v", c.shares, got, c.want)
-		}
-	}
+	require.False(t, n < 9_500 || n > 10_500, "%d arrivals in 10 s, want about 10,000", n)
 }

@@ -90,7 +90,7 @@ func (s *server) close() {
 	ctx := context.Background()
 	_ = s.leaveBand(ctx)
 	for _, c := range s.clients {
-		_ = c.Close(ctx)
+		_ = c.Shutdown(ctx)
 	}
 	if s.stopSharing != nil {
 		s.stopSharing()

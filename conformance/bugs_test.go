@@ -77,6 +77,8 @@ const (
 	leakClient   bug = "each client leaves a goroutine"
 
 	waitsForAnswer  bug = "a release waits for an answer for ever"
+	blamesOthers    bug = "a wait for a silent server says that others hold"
+	blamesServer    bug = "a wait for others says that the server is silent"
 	believesSilence bug = "a release that nobody answered succeeds"
 	closesInTheEnd  bug = "Close waits for a silent server for ever"
 
@@ -166,6 +168,7 @@ func doorCatches() []caught {
 
 		{ignoresContext, "", "a context that has ended gets nothing", "a context that was cancelled: the call holds"},
 		{ownErrors, "", "a wait ends with its deadline", `does not wrap "context deadline exceeded"`},
+		{blamesServer, "", "a cancelled wait gives up its place", "says that the server does not answer"},
 		{staysQueued, "", "a wait ends with its deadline", "0 calls should wait"},
 		{staysQueued, "", "a cancelled wait gives up its place", "1 call should wait"},
 		{forgetsGrant, "", "a call cancelled as it begins holds or has left", "to lock after a call that was cancelled"},
@@ -205,6 +208,7 @@ func doorCatches() []caught {
 		{deafToClose, "", "a client that is cut off can be closed", "to wait as the client closes, cut off"},
 		{waitsForAnswer, "", "a release waits for a silent server no longer than the lease", "though the lease is over"},
 		{believesSilence, "", "a release waits for a silent server no longer than the lease", "that nobody answered"},
+		{blamesOthers, "", "a wait says that it was the server that was silent", `does not wrap "the server does not answer"`},
 		{closesInTheEnd, "", "a client can be closed though the server is silent", "though the lease is over"},
 		{deafToClose, "", "a client that closes gives everything back", "to wait as the client closes"},
 		{keepsClosed, "", "a client that closes gives everything back", "when the client has closed"},

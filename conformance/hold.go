@@ -42,6 +42,7 @@ func doorCases() []trial {
 		{name: "a waiter that is cut off holds up nobody", run: cutWaiter, timed: true, needs: []need{cuttable}},
 		{name: "a client that is cut off can be closed", run: cutClose, timed: true, needs: []need{cuttable}},
 		{name: "a release waits for a silent server no longer than the lease", run: silentRelease, timed: true, needs: []need{silenceable}},
+		{name: "a wait says that it was the server that was silent", run: silentWait, timed: true, needs: []need{silenceable}},
 		{name: "a client can be closed though the server is silent", run: silentClose, timed: true, needs: []need{silenceable}},
 		{name: "a client that closes gives everything back", run: closing},
 		{name: "calls and clients leave no goroutine behind", run: goroutines},

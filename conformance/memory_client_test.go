@@ -17,19 +17,15 @@ type client struct {
 	gone   bool          // it is cut off
 	silent bool          // it is not answered
 	close  chan struct{} // closed with the client
-	leaks  chan struct{} // what a bug leaves running waits for it; it ends with the test binary
 }
 
 func (m *memory) dial() *client {
-	c := &client{memory: m, close: make(chan struct{}), leaks: leaks}
+	c := &client{memory: m, close: make(chan struct{})}
 	if m.bug == leakClient {
 		go func() { <-c.leaks }()
 	}
 	return c
 }
-
-// leaks is closed when all tests have run.
-var leaks = make(chan struct{})
 
 // acquire is the one way to a hold.
 func (c *client) acquire(ctx context.Context, s *site, t ticket, try bool) (*lease.Lease, error) {
@@ -93,7 +89,8 @@ func (c *client) ended(ctx context.Context) error {
 	if c.bug == ownErrors {
 		return errors.New("timed out")
 	}
-	return fmt.Errorf("acquire: %w", ctx.Err())
+	silent := c.bug == blamesServer || c.bug != blamesOthers && c.isSilent()
+	return fmt.Errorf("acquire: %w", &lease.WaitError{Place: -1, Err: ctx.Err(), Unanswered: silent})
 }
 
 func (c *client) wait(ctx context.Context, s *site, t *ticket) (*lease.Lease, error) {

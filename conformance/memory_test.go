@@ -28,7 +28,8 @@ var (
 // memory is an engine in this process. It does everything right, but for the bug that it has.
 type memory struct {
 	bug   bug
-	gives atomic.Bool // holds of a mutex can be handed over
+	gives atomic.Bool   // holds of a mutex can be handed over
+	leaks chan struct{} // what a bug leaves running waits for it
 
 	mu       sync.Mutex // guards all below, also in what it leads to
 	sites    map[string]*site
@@ -39,7 +40,10 @@ type memory struct {
 }
 
 func newMemory(b bug) *memory {
-	return &memory{bug: b, sites: map[string]*site{}, latches: map[string]*latch{}, barriers: map[string]*barrier{}}
+	return &memory{
+		bug: b, leaks: make(chan struct{}),
+		sites: map[string]*site{}, latches: map[string]*latch{}, barriers: map[string]*barrier{},
+	}
 }
 
 // engine is all that there is to run.
@@ -261,7 +265,7 @@ type asker struct {
 	keeper *lease.Keeper
 }
 
-func (a *asker) Want() {
+func (a *asker) Want(*lease.Lease) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.hold.wants = append(a.hold.wants, a.keeper)

@@ -2,6 +2,8 @@ package conformance
 
 import (
 	"context"
+
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // inTime waits for a call that nobody answers. It must return when the lease is over; there is some time more for a
@@ -40,6 +42,23 @@ func silentDo(x *scene) {
 	if inTime(x, do, "to release in Do while the server is silent") == nil {
 		x.Fatalf("Do has succeeded, though nobody answered its release")
 	}
+}
+
+// silentWait waits in line while the server falls silent, and then asks it. Either says that it was the server.
+func silentWait(x *scene) {
+	client, silence := x.dialSilent()
+	l := x.lock(x.doorOf(x.clients[1], x.name, x.steady()), "to lock what is free")
+	d := x.doorOf(client, x.name, x.steady())
+	ctx, cancel := context.WithTimeout(x.Context(), 2*x.engine.Lease)
+	defer cancel()
+	queued := x.waits(ctx, d, 1)
+	silence()
+	x.refused(queued, lease.ErrUnavailable, "to wait while the server falls silent")
+	x.wraps(queued.err, context.DeadlineExceeded, "to wait while the server falls silent")
+	short, stop := context.WithTimeout(x.Context(), x.engine.Lease)
+	defer stop()
+	x.refused(beginLock(short, d.Lock), lease.ErrUnavailable, "to lock while the server is silent")
+	x.release(l)
 }
 
 // silentClose closes a client that holds and waits.

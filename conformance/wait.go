@@ -48,6 +48,9 @@ func waitCancelled(x *scene) {
 	waiting(x, first, "to lock what is held")
 	cancel()
 	x.refused(first, context.Canceled, "to cancel a wait")
+	if errors.Is(first.err, lease.ErrUnavailable) {
+		x.Fatalf("a wait for another holder says that the server does not answer: %v", first.err)
+	}
 	x.queued(c.object, 1)
 	waiting(x, second, "to wait behind a call that is cancelled")
 	x.release(l)

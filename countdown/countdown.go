@@ -104,9 +104,8 @@ func (l *Latch) TrySetCount(ctx context.Context, n int64) (bool, error) {
 	if err != nil {
 		return false, l.wrap("set", err)
 	}
-	id := l.queue.RequestID()
-	r, err := waitqueue.Call(ctx, l.queue, lua.LatchSet, repeatFor, func(a waitqueue.Attempt) []string {
-		return []string{id, strconv.FormatInt(n, 10), strconv.FormatInt(l.lifetime.Milliseconds(), 10), a.NotAfter, a.Repeats}
+	r, err := waitqueue.Call(ctx, l.queue, lua.LatchSet, repeatFor, func(waitqueue.Attempt) []string {
+		return []string{strconv.FormatInt(n, 10), strconv.FormatInt(l.lifetime.Milliseconds(), 10)}
 	})
 	return err == nil && r.Status == lua.Done, l.wrap("set", err)
 }
@@ -114,17 +113,15 @@ func (l *Latch) TrySetCount(ctx context.Context, n int64) (bool, error) {
 // CountDown takes one off the count and returns what is left. At 0 it opens the latch, and all waiters go on; on an
 // open latch it does nothing. A latch that is not set is [ErrUnset].
 //
-// A request without an answer is sent again, and counts once all the same. What is returned then is the count at the
-// time of the answer, which other calls may have lowered. CountDown gives up when ctx ends, or after five minutes
-// without an answer. With an error that wraps [lease.ErrOutcomeUnknown] it may have counted.
+// A request without an answer is sent again, and counts once all the same: what is returned is the count that it left, or
+// found. CountDown gives up when ctx ends, or after five minutes without an answer. With an error that wraps
+// [lease.ErrOutcomeUnknown] it may have counted, or may count still: no later than the next call of the same client about
+// the latch returns.
 func (l *Latch) CountDown(ctx context.Context) (remaining int64, err error) {
 	if l.err != nil {
 		return 0, l.wrap("count down", l.err)
 	}
-	id := l.queue.RequestID()
-	r, err := waitqueue.Call(ctx, l.queue, lua.LatchDown, repeatFor, func(a waitqueue.Attempt) []string {
-		return []string{id, a.NotAfter, a.Repeats}
-	})
+	r, err := waitqueue.Call(ctx, l.queue, lua.LatchDown, repeatFor, func(waitqueue.Attempt) []string { return nil })
 	switch {
 	case err != nil:
 	case r.Status != lua.Done:
@@ -176,7 +173,7 @@ func (l *Latch) Remove(ctx context.Context) (bool, error) {
 	}
 	// By its generation, so that a repetition removes no later one. If it finds this one gone, an earlier
 	// attempt whose reply was lost has removed it, or somebody else.
-	r, err := waitqueue.Call(ctx, l.queue, lua.LatchRemove, repeatFor, func(a waitqueue.Attempt) []string {
+	r, err := waitqueue.Call(ctx, l.queue, lua.LatchRemove, repeatFor, func(waitqueue.Attempt) []string {
 		return []string{strconv.FormatUint(info.Token, 10)}
 	})
 	removed := err == nil

@@ -27,9 +27,8 @@ func heard(l *countdown.Latch) {
 
 // One waits until two shards have been migrated, each by somebody else.
 func Example() {
-	clients, stop := kit.Clients(3)
+	ctx, clients, stop := kit.Ready(3)
 	defer stop()
-	ctx := context.Background()
 
 	if _, err := countdown.New(clients[0], "migrated").TrySetCount(ctx, 2); err != nil {
 		panic(err)
@@ -71,9 +70,8 @@ func ExampleLatch_Name() {
 }
 
 func ExampleLatch_TrySetCount() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 
 	migrated := countdown.New(clients[0], "migrated")
 	fmt.Println(migrated.TrySetCount(ctx, 1))
@@ -89,9 +87,8 @@ func ExampleLatch_TrySetCount() {
 
 // The workers of a release start before the migration does, and wait for it.
 func ExampleWithEarlyWait() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 
 	worker := countdown.New(clients[0], "migrated", countdown.WithEarlyWait())
 	done := make(chan error)
@@ -108,9 +105,8 @@ func ExampleWithEarlyWait() {
 }
 
 func ExampleLatch_CountDown() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 
 	migrated := countdown.New(clients[0], "migrated")
 	_, err := migrated.CountDown(ctx)
@@ -130,9 +126,8 @@ func ExampleLatch_CountDown() {
 }
 
 func ExampleLatch_Count() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 
 	if _, err := countdown.New(clients[0], "migrated").TrySetCount(ctx, 2); err != nil {
 		panic(err)
@@ -159,9 +154,8 @@ func ExampleLatch_Wait_timeout() {
 }
 
 func ExampleLatch_Remove() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 
 	migrated := countdown.New(clients[0], "migrated")
 	if _, err := migrated.TrySetCount(ctx, 1); err != nil {
@@ -178,9 +172,8 @@ func ExampleLatch_Remove() {
 }
 
 func ExampleLatch_Inspect() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 
 	migrated := countdown.New(clients[0], "migrated")
 	if _, err := migrated.TrySetCount(ctx, 3); err != nil {

@@ -3,8 +3,11 @@ package countdown_test
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,7 +17,134 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/observe"
 )
+
+// gathering is a number of clients with a number of waits each.
+type gathering struct {
+	views []view
+	calls []*kit.Call[time.Time] // when each wait was over
+}
+
+// gather makes the waits of each of the clients, and returns when all clients hear and all are answered.
+func gather(t *testing.T, s redistest.Backend, views []view, each int) gathering {
+	t.Helper()
+	g := gathering{views: views}
+	before := s.CommandStats()["evalsha"]
+	for _, v := range views {
+		for range each {
+			g.calls = append(g.calls, kit.Go(func() (time.Time, error) {
+				err := v.Wait(t.Context())
+				return time.Now(), err
+			}))
+		}
+	}
+	kit.Eventually(t, "all to be answered", func() bool {
+		return s.CommandStats()["evalsha"] >= before+int64(len(g.calls))
+	})
+	kit.Eventually(t, "all clients to hear", func() bool {
+		return s.Do("PUBSUB", "NUMSUB", views[0].channel()).([]any)[1].(int64) == int64(len(views))
+	})
+	return g
+}
+
+// passed waits until all have passed, and returns when the last did.
+func (g gathering) passed(t *testing.T) time.Time {
+	t.Helper()
+	var last time.Time
+	for _, c := range g.calls {
+		if at := c.Value(t); at.After(last) {
+			last = at
+		}
+	}
+	return last
+}
+
+// heard is how many messages each client has heard.
+func (g gathering) heard() (all []uint64) {
+	for _, v := range g.views {
+		all = append(all, v.client.Stats().Messages)
+	}
+	return all
+}
+
+func times(n int, x uint64) (all []uint64) {
+	for range n {
+		all = append(all, x)
+	}
+	return all
+}
+
+func TestThirtyWaitsOfThreeClientsAreOneMessage(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		const clients, each, rounds = 3, 10, 5
+		views, told := make([]view, clients), &kit.Observer{}
+		for i := range views {
+			views[i] = dial(t, s, kit.Observed(told))
+		}
+		// A message that overtakes the answer to an ask is looked into: this is about those that do not.
+		answered := func(rounds uint64) {
+			kit.Eventually(t, "all answers to be here", func() bool {
+				return len(told.Of(observe.Queued)) == int(rounds)*clients*each
+			})
+		}
+		checks := func() (n uint64) {
+			for _, v := range views {
+				n += v.client.Stats().Checks
+			}
+			return n
+		}
+		v := dial(t, s)
+		v.set(t, 1)
+		s.ResetStats()                 // Dial has tried what there is.
+		g := gather(t, s, views, each) // Now the server knows the scripts.
+		require.EqualValues(t, clients, s.CommandStats()["subscribe"])
+		answered(1)
+		v.down(t, 0)
+		g.passed(t)
+		for round := range uint64(rounds) {
+			v.set(t, 1)
+			before := checks()
+			s.ResetStats()
+			g := gather(t, s, views, each)
+			answered(round + 2)
+			v.down(t, 0)
+			g.passed(t)
+			kit.Eventually(t, "one message a client", func() bool { return slices.Equal(times(clients, round+2), g.heard()) })
+			got := kit.Scripts(s)
+			looked := int64(checks() - before)
+			require.LessOrEqual(t, looked, int64(2*clients), "looks are for what goes wrong")
+			require.InDelta(t, clients*each+1+looked, got["evalsha"], 3, "one may be under way when the counting begins or ends")
+			// Each look counts the subscribers, and so does each ask.
+			require.LessOrEqual(t, got["pubsub|numsub"], int64(clients*each)+looked+3)
+			require.EqualValues(t, 1, got["publish"])
+			require.LessOrEqual(t, got["eval"], looked, "only the script of a look may be new to the server")
+		}
+	})
+}
+
+func TestACountAndAPassAreOneScriptAndNothingElse(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		const n = 100
+		v := dial(t, s)
+		v.set(t, n+2)
+		v.down(t, n+1)
+		s.ResetStats()
+		for i := range int64(n) {
+			v.down(t, n-i)
+		}
+		require.Equal(t, map[string]int64{"evalsha": n}, kit.Scripts(s))
+		v.down(t, 0)
+		require.NoError(t, v.Wait(t.Context()))
+		s.ResetStats()
+		for range n {
+			require.NoError(t, v.Wait(t.Context()))
+		}
+		require.Equal(t, map[string]int64{"evalsha": n}, kit.Scripts(s))
+	})
+}
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
@@ -52,25 +182,19 @@ func among(t *testing.T, run func(t *testing.T, s redistest.Backend, views func(
 // set closes the latch with a count.
 func (v view) set(t testing.TB, n int64) {
 	t.Helper()
-	done, err := v.TrySetCount(context.Background(), n)
-	require.NoError(t, err)
-	require.True(t, done)
+	require.True(t, kit.Got(v.TrySetCount(context.Background(), n))(t))
 }
 
 // down counts down by one, after which so many must be left.
 func (v view) down(t testing.TB, left int64) {
 	t.Helper()
-	got, err := v.CountDown(context.Background())
-	require.NoError(t, err)
-	require.Equal(t, left, got)
+	require.Equal(t, left, kit.Got(v.CountDown(context.Background()))(t))
 }
 
 // left is what the latch has left.
 func (v view) left(t testing.TB) int64 {
 	t.Helper()
-	n, err := v.Count(context.Background())
-	require.NoError(t, err)
-	return n
+	return kit.Got(v.Count(context.Background()))(t)
 }
 
 // waits begins a call of Wait, and returns when its client hears of the latch.
@@ -110,14 +234,136 @@ func (g *gate) open(t testing.TB, v view) {
 	require.Zero(t, g.early.Load(), "somebody has passed a closed latch")
 }
 
-// keysOf are the keys of a latch under the default prefix.
-func keysOf(name string) (lock, calls string) {
-	lock = "headwaiter:latch:{" + name + "}"
-	return lock, lock + ":calls"
-}
+// keyOf is the key of a latch under the default prefix.
+func keyOf(name string) string { return "headwaiter:latch:{" + name + "}" }
 
 // channel is the one on which all who wait hear.
-func (v view) channel() string {
-	lock, _ := keysOf(v.Name())
-	return lock + ":wake"
+func (v view) channel() string { return keyOf(v.Name()) + ":wake" }
+
+func TestTheLargestCountIsExact(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		v := dial(t, s)
+		for _, n := range []int64{countdown.MaxCount + 1, countdown.MaxCount + 2, math.MaxInt64} {
+			done, err := v.TrySetCount(t.Context(), n)
+			require.False(t, done)
+			require.ErrorIs(t, err, lease.ErrTooLarge)
+		}
+		require.EqualValues(t, 1<<53-1, countdown.MaxCount)
+		v.set(t, countdown.MaxCount)
+		for i := range int64(10) {
+			require.EqualValues(t, countdown.MaxCount-i, v.left(t))
+			v.down(t, countdown.MaxCount-i-1)
+		}
+		require.EqualValues(t, countdown.MaxCount, kit.Got(v.Inspect(t.Context()))(t).Limit)
+	})
+}
+
+func TestAnotherTypeUnderTheKeyIsAnErrorAndStaysAsItIs(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		v := dial(t, s)
+		lock := keyOf(v.Name())
+		s.Do("SET", lock, "x")
+		_, set := v.TrySetCount(t.Context(), 1)
+		_, down := v.CountDown(t.Context())
+		_, count := v.Count(t.Context())
+		for _, err := range []error{set, down, count, v.Wait(t.Context())} {
+			require.ErrorContains(t, err, "WRONGTYPE")
+		}
+		require.Equal(t, "x", s.Text("GET", lock))
+		s.Do("DEL", lock)
+
+		v.set(t, 2)
+		requests := lua.RequestsKey(lock, v.client.ID())
+		s.Do("DEL", requests)
+		s.Do("SET", requests, "x")
+		require.ErrorContains(t, kit.Err(v.CountDown(t.Context())), "WRONGTYPE")
+		require.EqualValues(t, 2, v.left(t), "nothing was written before the error")
+	})
+}
+
+func TestCountingDownWorksWhenMemoryIsFull(t *testing.T) {
+	s := kit.Start(t)
+	v, other := dial(t, s), dial(t, s)
+	v.set(t, 3)
+	v.down(t, 2)
+	c := other.waits(t, t.Context())
+	s.Do("CONFIG", "SET", "maxmemory", "1")
+	v.down(t, 1)
+	v.down(t, 0)
+	require.NoError(t, c.Err(t))
+	done, err := v.TrySetCount(t.Context(), 1)
+	require.False(t, done)
+	require.ErrorContains(t, err, "raise maxmemory")
+	require.Zero(t, v.left(t), "and it is as it was")
+	s.Do("CONFIG", "SET", "maxmemory", "0")
+	v.set(t, 1)
+}
+
+func TestAnOpeningThatMayNotBePublishedIsAnErrorAndOpensAllTheSame(t *testing.T) {
+	s := kit.Start(t)
+	v, other := dial(t, s), dial(t, s)
+	v.set(t, 2)
+	v.down(t, 1)
+	c := other.waits(t, t.Context())
+	s.Do("ACL", "SETUSER", "default", "-publish")
+	begun := time.Now()
+	left, err := v.CountDown(t.Context())
+	require.ErrorIs(t, err, lease.ErrUnwoken)
+	require.Zero(t, left)
+	require.NoError(t, c.Err(t))
+	require.Less(t, time.Since(begun), 2*hears)
+	require.Zero(t, v.left(t))
+	removed, err := v.Remove(t.Context())
+	require.ErrorIs(t, err, lease.ErrUnwoken)
+	require.True(t, removed)
+}
+
+// The behaviour that the JSR-166 TCK tests in CountDownLatchTest: the names in quotes are cases of package
+// conformance.
+//
+//	testConstructor               "only a count of at least one can be set, and only once": a latch is made to be waited for
+//	testGetCount, testCountDown   TestTheLargestCountIsExact (input_test.go), "counts of many clients are each told apart"
+//	testAwait, testTimedAwait     "all wait for the last count, also those who come late"
+//	testAwait_Interruptible,
+//	testTimedAwait_Interruptible,
+//	testAwaitTimeout              "a wait that is cancelled changes nothing"
+//	testToString                  TestInspectTellsStateAndCount
+
+func TestInspectTellsStateAndCount(t *testing.T) {
+	among(t, func(t *testing.T, s redistest.Backend, views func(int) view) {
+		tells := func(state string, initial, left int64) lease.Info {
+			info := kit.Got(views(1).Inspect(t.Context()))(t)
+			require.Equal(t, state, info.State)
+			require.Equal(t, initial, info.Limit)
+			require.Equal(t, left, info.Used)
+			require.False(t, info.Held)
+			return info
+		}
+		tells("unset", 0, 0)
+		views(0).set(t, 2)
+		first := tells("closed", 2, 2).Token
+		views(0).down(t, 1)
+		require.Equal(t, first, tells("closed", 2, 1).Token)
+		views(0).down(t, 0)
+		require.Equal(t, first, tells("open", 2, 0).Token)
+		views(0).set(t, 7)
+		require.Greater(t, tells("closed", 7, 7).Token, first, "each setting is a generation of its own")
+	})
+}
+
+// What a process has counted stays counted, and nobody waits for those it leaves waiting.
+func TestAKilledProcessLeavesItsCountsAndNothingElse(t *testing.T) {
+	s := kit.Start(t)
+	v := dial(t, s)
+	v.set(t, 2)
+	victim := crowd.Start(t, crowd.Plan{Addr: s.Addr(), Kind: crowd.Latch, Names: []string{v.Name()}, Clients: 1, Waiters: 5})
+	here := v.waits(t, t.Context())
+	kit.Waiting(t, 2, v.Inspect)
+	victim.CountDown()
+	victim.Await(crowd.Counted, 1, kit.Patience)
+	victim.Kill()
+	kit.Waiting(t, 1, v.Inspect)
+	require.EqualValues(t, 1, v.left(t))
+	v.down(t, 0)
+	require.NoError(t, here.Err(t))
 }

@@ -9,64 +9,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/countdown"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/lua"
 )
 
 // hears is within which time a waiter that hears nothing finds out by its checks.
 const hears = 3 * time.Second
-
-func TestALatchThatNobodyHasSetIsAnErrorAtOnce(t *testing.T) {
-	among(t, func(t *testing.T, s redistest.Backend, views func(int) view) {
-		v := views(0)
-		require.ErrorIs(t, v.Wait(t.Context()), countdown.ErrUnset)
-		left, err := v.CountDown(t.Context())
-		require.ErrorIs(t, err, countdown.ErrUnset)
-		require.Zero(t, left)
-		_, err = v.Count(t.Context())
-		require.ErrorIs(t, err, countdown.ErrUnset)
-		removed, err := v.Remove(t.Context())
-		require.NoError(t, err)
-		require.False(t, removed)
-		for _, key := range s.List("KEYS", "headwaiter:latch:{"+v.Name()+"}*") {
-			t.Errorf("%s is left of calls that changed nothing", key)
-		}
-	})
-}
-
-func TestAClosedLatchCannotBeSetAndAnOpenOneCan(t *testing.T) {
-	among(t, func(t *testing.T, s redistest.Backend, views func(int) view) {
-		views(0).set(t, 2)
-		for i := range 2 {
-			done, err := views(i).TrySetCount(t.Context(), 9)
-			require.NoError(t, err)
-			require.False(t, done)
-			require.EqualValues(t, 2, views(i).left(t))
-		}
-		old := []*kit.Call[struct{}]{views(0).waits(t, t.Context()), views(1).waits(t, t.Context())}
-		views(0).down(t, 1)
-		views(1).down(t, 0)
-		views(1).set(t, 1)
-		for _, c := range old {
-			require.NoError(t, c.Err(t))
-		}
-		// It is another generation: those who come now wait for its opening.
-		var g gate
-		next := []*kit.Call[struct{}]{kit.Run(g.wait(views(0))), kit.Run(g.wait(views(1)))}
-		fresh := views(1).waits(t, t.Context())
-		for _, c := range append(next, fresh) {
-			require.False(t, c.Returned())
-		}
-		g.open(t, views(0))
-		for _, c := range append(next, fresh) {
-			require.NoError(t, c.Err(t))
-		}
-		require.Zero(t, g.early.Load())
-		kit.Expiring(t, s)
-	})
-}
 
 func TestAWaiterThatMissedItsOpeningPassesThoughTheLatchIsClosedAgain(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
@@ -93,15 +46,13 @@ func TestARemovedLatchIsGoneForThoseWhoWait(t *testing.T) {
 	among(t, func(t *testing.T, s redistest.Backend, views func(int) view) {
 		views(0).set(t, 2)
 		calls := []*kit.Call[struct{}]{views(0).waits(t, t.Context()), views(1).waits(t, t.Context())}
-		removed, err := views(1).Remove(t.Context())
-		require.NoError(t, err)
+		removed := kit.Got(views(1).Remove(t.Context()))(t)
 		require.True(t, removed)
 		for _, c := range calls {
 			require.ErrorIs(t, c.Err(t), countdown.ErrGone)
 		}
 		require.ErrorIs(t, views(0).Wait(t.Context()), countdown.ErrUnset)
-		removed, err = views(1).Remove(t.Context())
-		require.NoError(t, err)
+		removed = kit.Got(views(1).Remove(t.Context()))(t)
 		require.False(t, removed)
 		views(0).set(t, 1)
 		views(1).down(t, 0)
@@ -119,8 +70,7 @@ func TestAWaiterThatMissedTheRemovalDoesNotPassAnotherLatch(t *testing.T) {
 		synctest.Wait()
 		s.DropPublish(2)
 		begun := time.Now()
-		_, err := v.Remove(t.Context())
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(v.Remove(t.Context())))
 		synctime.Pass(time.Millisecond) // A latch is known by the µs in which it was set.
 		v.set(t, 1)
 		v.down(t, 0)
@@ -132,20 +82,14 @@ func TestAWaiterThatMissedTheRemovalDoesNotPassAnotherLatch(t *testing.T) {
 }
 
 func TestALatchOutlivesItsLastUseByItsLifetime(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		c := kit.Dial(t, s)
+	kit.BubbleOne(t, func(t *testing.T, s *redistest.Embedded, c *headwaiter.Client) {
 		l := countdown.New(c, kit.Name(t), countdown.WithLifetime(time.Minute))
-		set := func() {
-			done, err := l.TrySetCount(t.Context(), 1)
-			require.NoError(t, err)
-			require.True(t, done)
-		}
+		set := func() { require.True(t, kit.Got(l.TrySetCount(t.Context(), 1))(t)) }
 		set()
 		wait := kit.Run(func() error { return l.Wait(t.Context()) })
 		synctime.Pass(5 * time.Minute) // The waiter's looks keep it.
 		require.False(t, wait.Returned())
-		_, err := l.CountDown(t.Context())
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(l.CountDown(t.Context())))
 		require.NoError(t, wait.Err(t))
 		// Also an open one is there for those who come late.
 		for range 10 {
@@ -156,8 +100,7 @@ func TestALatchOutlivesItsLastUseByItsLifetime(t *testing.T) {
 		require.ErrorIs(t, l.Wait(t.Context()), countdown.ErrUnset)
 		set()
 		synctime.Pass(61 * time.Second)
-		_, err = l.CountDown(t.Context())
-		require.ErrorIs(t, err, countdown.ErrUnset)
+		require.ErrorIs(t, kit.Err(l.CountDown(t.Context())), countdown.ErrUnset)
 		synctime.Pass(7 * time.Minute)
 		require.Zero(t, len(s.List("KEYS", "*{*")), "ids of requests are forgotten too")
 	})
@@ -166,23 +109,17 @@ func TestALatchOutlivesItsLastUseByItsLifetime(t *testing.T) {
 // An attempt may be under way for a minute when its call gives up.
 func TestARequestIsRememberedForAsLongAsItMayComeAgain(t *testing.T) {
 	for _, limit := range []time.Duration{5 * time.Second, time.Hour} {
-		t.Run(limit.String(), func(t *testing.T) {
-			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-				v := dial(t, s)
-				ctx, cancel := context.WithTimeout(t.Context(), limit)
-				defer cancel()
-				_, err := v.TrySetCount(ctx, 5)
-				require.NoError(t, err)
-				_, err = v.CountDown(ctx)
-				require.NoError(t, err)
-				require.NoError(t, v.client.Close(t.Context()))
-				_, calls := keysOf(v.Name())
-				known := min(limit, 5*time.Minute) + time.Minute // A call gives up after five minutes.
-				synctime.Pass(known - time.Second)
-				require.EqualValues(t, 2, s.Int("ZCARD", calls))
-				synctime.Pass(2 * time.Second)
-				require.Zero(t, s.Int("EXISTS", calls))
-			})
+		kit.BubbleOf(t, limit.String(), func(t *testing.T, s *redistest.Embedded) {
+			v, ctx := dial(t, s), kit.Within(t, limit)
+			require.NoError(t, kit.Err(v.TrySetCount(ctx, 5)))
+			require.NoError(t, kit.Err(v.CountDown(ctx)))
+			require.NoError(t, v.client.Shutdown(t.Context()))
+			requests := lua.RequestsKey(keyOf(v.Name()), v.client.ID())
+			known := min(limit, 5*time.Minute) + time.Minute // A call gives up after five minutes.
+			synctime.Pass(known - time.Second)
+			require.EqualValues(t, 1, s.Int("EXISTS", requests))
+			synctime.Pass(2 * time.Second)
+			require.Zero(t, s.Int("EXISTS", requests))
 		})
 	}
 }
@@ -191,16 +128,14 @@ func TestMessagesOfOtherGenerationsOpenNothing(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		v, other := dial(t, s), dial(t, s)
 		v.set(t, 1)
-		info, err := v.Inspect(t.Context())
-		require.NoError(t, err)
-		old := info.Token
+		old := kit.Got(v.Inspect(t.Context()))(t).Token
 		v.down(t, 0)
 		v.set(t, 1)
 		var g gate
 		call := kit.Run(g.wait(other))
 		kit.Waiting(t, 1, v.Inspect)
 		kit.Eventually(t, "the first look", func() bool { return other.client.Stats().Checks > 0 })
-		lock, _ := keysOf(v.Name())
+		lock := keyOf(v.Name())
 		messages := []string{
 			fmt.Sprintf("O %d", old), fmt.Sprintf("B %d", old), fmt.Sprintf("O %d", old+2), fmt.Sprintf("B %d", old+2),
 			"O 0", "O 1", "O 9007199254740993", "B 9007199254740993", "O", "O x", "O -1", "", "X", "G a 1 2 3",
@@ -218,5 +153,107 @@ func TestMessagesOfOtherGenerationsOpenNothing(t *testing.T) {
 		require.NoError(t, call.Err(t))
 		require.NoError(t, late.Err(t))
 		require.Zero(t, g.early.Load())
+	})
+}
+
+// early is the latch for a waiter that may be first.
+func (v view) early(t testing.TB) view {
+	return view{countdown.New(v.client, kit.Name(t), countdown.WithEarlyWait()), v.client}
+}
+
+func TestAWaiterThatComesBeforeTheLatchIsSetWaitsForItsOpening(t *testing.T) {
+	among(t, func(t *testing.T, s redistest.Backend, views func(int) view) {
+		first := views(0).early(t)
+		calls := []*kit.Call[struct{}]{first.waits(t, t.Context()), views(1).early(t).waits(t, t.Context())}
+		kit.Eventually(t, "the waiters to be heard of", func() bool {
+			info := kit.Got(views(0).Inspect(t.Context()))(t)
+			require.Equal(t, lua.StateUnset, info.State)
+			require.Zero(t, info.Used)
+			return info.Waiting > 0
+		})
+		// For all others it is not set.
+		require.ErrorIs(t, views(1).Wait(t.Context()), countdown.ErrUnset)
+		require.ErrorIs(t, kit.Err(views(1).CountDown(t.Context())), countdown.ErrUnset)
+		require.ErrorIs(t, kit.Err(first.Count(t.Context())), countdown.ErrUnset)
+		require.False(t, kit.Got(views(1).Remove(t.Context()))(t))
+
+		views(1).set(t, 2)
+		require.False(t, kit.Got(views(0).TrySetCount(t.Context(), 5))(t), "it is closed")
+		views(0).down(t, 1)
+		for _, c := range calls {
+			require.False(t, c.Returned())
+		}
+		views(1).down(t, 0)
+		for _, c := range calls {
+			c.Value(t)
+		}
+		require.NoError(t, first.Wait(t.Context()))
+		kit.Expiring(t, s)
+	})
+}
+
+// It is opened and set again before the waiter hears of anything.
+func TestAnEarlyWaiterThatHearsNothingPassesByACheck(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		v, c := dial(t, s), dial(t, s).early(t).waits(t, t.Context())
+		synctest.Wait()
+		s.DropPublish(1)
+		v.set(t, 1)
+		v.down(t, 0)
+		v.set(t, 7)
+		require.Equal(t, 1, s.Dropped())
+		require.False(t, c.Returned())
+		begun := time.Now()
+		c.Value(t)
+		require.Less(t, time.Since(begun), hears)
+	})
+}
+
+// The ask may come twice, before and after the latch is set.
+func TestAnEarlyAskWhoseReplyIsLostChangesNothing(t *testing.T) {
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+		v, waiter := dial(t, s), dial(t, s, kit.Over(d)).early(t)
+		d.LoseReplies(1, kit.Runs(lua.Countdown.Ask))
+		c := waiter.waits(t, t.Context())
+		kit.LostReplies(t, d.Faults, 1)
+		v.set(t, 1)
+		synctime.Pass(time.Minute)
+		require.False(t, c.Returned())
+		v.down(t, 0)
+		c.Value(t)
+	})
+}
+
+// Once the server has told it which latch it waits for, it takes no other for that.
+func TestAnEarlyWaiterIsToldThatItsLatchIsGone(t *testing.T) {
+	for name, lose := range map[string]func(t *testing.T, s *redistest.Embedded, v view){
+		"removed once it is set": func(t *testing.T, _ *redistest.Embedded, v view) {
+			v.set(t, 1)
+			require.NoError(t, kit.Err(v.Remove(t.Context())))
+		},
+		"lost before it is set": func(_ *testing.T, s *redistest.Embedded, _ view) { s.Do("FLUSHALL") },
+	} {
+		kit.BubbleOf(t, name, func(t *testing.T, s *redistest.Embedded) {
+			v, c := dial(t, s), dial(t, s).early(t).waits(t, t.Context())
+			synctest.Wait()
+			lose(t, s, v)
+			require.ErrorIs(t, c.Err(t), countdown.ErrGone)
+		})
+	}
+}
+
+func TestAnEarlyWaiterLeavesWithItsContextAndNothingStays(t *testing.T) {
+	kit.BubbleOne(t, func(t *testing.T, s *redistest.Embedded, c *headwaiter.Client) {
+		l := countdown.New(c, kit.Name(t), countdown.WithEarlyWait(), countdown.WithLifetime(time.Minute))
+		// Its checks keep what it waits for. At each full minute a client says who it is.
+		require.ErrorIs(t, l.Wait(kit.Within(t, 5*time.Minute+time.Second)), context.DeadlineExceeded)
+		info := kit.Got(l.Inspect(t.Context()))(t)
+		require.NotZero(t, info.Token, "it was awaited")
+		s.ResetStats()
+		synctime.Pass(58 * time.Second)
+		require.Empty(t, kit.Scripts(s), "nobody waits, so nobody looks")
+		synctime.Pass(3 * time.Second)
+		info = kit.Got(l.Inspect(t.Context()))(t)
+		require.Zero(t, info.Token)
 	})
 }

@@ -17,6 +17,12 @@ const (
 	asideTime = "2000"
 )
 
+// A run is when the scripts of one connection ran, and which master they ran on, as lua.Origin tells it.
+type run struct {
+	spans  []span
+	origin string
+}
+
 // A span is from when until when a script ran, in µs of the server's clock.
 type span struct{ from, to int64 }
 
@@ -25,19 +31,30 @@ func askAside(ctx context.Context, w waitqueue.Wiring, r *Report) {
 	if !w.Own || r.Mode == "cluster" {
 		return
 	}
-	var spans [2][]span
+	var runs [2]run
 	var errs [2]error
-	severally(len(spans), func(i int) { spans[i], errs[i] = ran(ctx, w, r.Servers[0].Address) })
-	if errors.Join(errs[:]...) == nil {
-		r.Aside = known(overlap(spans[0], spans[1]))
+	severally(len(runs), func(i int) { runs[i], errs[i] = ran(ctx, w, r.Servers[0].Address) })
+	if errors.Join(errs[:]...) != nil {
+		return
+	}
+	origins := []string{r.Servers[0].origin, runs[0].origin, runs[1].origin}
+	for i, one := range origins {
+		for _, other := range origins[:i] {
+			if one != "" && other != "" {
+				r.TwoMasters = known(r.TwoMasters.Value || lua.Apart(one, other))
+			}
+		}
+	}
+	if !r.TwoMasters.Value { // Each of two masters runs its own.
+		r.Aside = known(overlap(runs[0].spans, runs[1].spans))
 	}
 }
 
 // ran runs the script some times, on a connection of its own.
-func ran(ctx context.Context, w waitqueue.Wiring, address string) ([]span, error) {
+func ran(ctx context.Context, w waitqueue.Wiring, address string) (run, error) {
 	rc, end, err := w.Dial(ctx, address)
 	if err != nil {
-		return nil, err
+		return run{}, err
 	}
 	defer end()
 	script, key := rueidis.NewLuaScript(lua.Aside.Source), lua.Fairlock.Keys(w.Prefix, "probe").Lock
@@ -45,14 +62,15 @@ func ran(ctx context.Context, w waitqueue.Wiring, address string) ([]span, error
 	for i := range spans {
 		times, err := script.Exec(ctx, rc, []string{key}, []string{asideTime}).AsIntSlice()
 		if err != nil {
-			return nil, err
+			return run{}, err
 		}
 		if len(times) != 2 {
-			return nil, errors.New("an answer that is no span")
+			return run{}, errors.New("an answer that is no span")
 		}
 		spans[i] = span{times[0], times[1]}
 	}
-	return spans, nil
+	origin, err := rueidis.NewLuaScript(lua.Origin.Source).Exec(ctx, rc, []string{key}, nil).ToString()
+	return run{spans, origin}, err
 }
 
 // overlap reports whether a span of one list has a part in common with one of the other.

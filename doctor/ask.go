@@ -44,6 +44,16 @@ func askServers(ctx context.Context, w waitqueue.Wiring) ([]ServerReport, error)
 	for a := range w.Redis.Nodes() {
 		address = max(address, a) // There is one, but for a client that sends reads to replicas.
 	}
+	if w.Bare {
+		s := newServerReport(address)
+		err := w.Redis.Do(ctx, w.Redis.B().Ping().Build()).Error()
+		if err != nil {
+			s.note("connection", err)
+		}
+		s.Reachable, s.protocol = err == nil, known[int64](2)
+		s.note("HELLO, INFO, CONFIG", errBare)
+		return []ServerReport{s}, err
+	}
 	main, err := ask(ctx, address, w.Redis)
 	if err != nil {
 		return []ServerReport{main}, err
@@ -175,6 +185,9 @@ func askUnlisted(ctx context.Context, w waitqueue.Wiring, servers []ServerReport
 // errNotOwn: a server is not asked.
 var errNotOwn = errors.New("not asked, because the connections are not the client's own")
 
+// errBare: a server behind a proxy is not asked.
+var errBare = errors.New("not asked, because a proxy closes connections at commands that it does not know")
+
 // plainText is a reply that is text. As a verbatim string it has its format in front.
 func plainText(res rueidis.RedisResult) (string, error) {
 	text, err := res.ToString()
@@ -235,7 +248,7 @@ func (s *ServerReport) greeted(hello rueidis.RedisResult) {
 	fields, err := hello.AsMap()
 	if err != nil {
 		s.note("HELLO", err)
-		if strings.Contains(err.Error(), "unknown command") {
+		if strings.Contains(err.Error(), "unknown command") || strings.Contains(err.Error(), "unsupported command") {
 			s.protocol = known[int64](2)
 		}
 		return
@@ -297,6 +310,9 @@ func (s *ServerReport) informed(i told) {
 	s.UsedMemory, s.EvictedKeys = i.number("used_memory"), i.number("evicted_keys")
 	s.Clients = i.number("connected_clients")
 	s.SaveOK, s.AppendOK = i.is("rdb_last_bgsave_status", "ok"), i.is("aof_last_write_status", "ok")
+	if id := i.text("master_replid"); id.Known && s.Role.Is("master") {
+		s.origin = id.Value + " " + i["master_replid2"]
+	}
 	s.LinkUp, s.GoodReplicas = i.is("master_link_status", "up"), i.number("min_slaves_good_slaves")
 	s.Replicas = i.replicas()
 	for name, key := range map[string]string{

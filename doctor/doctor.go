@@ -26,20 +26,24 @@ import (
 //
 // Written as JSON it keeps its names; durations are in seconds, what is unknown is null.
 type Report struct {
-	Mode     string         `json:"mode"`     // what the client takes it for: single, sentinel or cluster
-	Sharded  Fact[bool]     `json:"sharded"`  // the wake channels are sharded
-	Skips    bool           `json:"skips"`    // dead waiters are skipped, as subscribers are counted
-	Polls    bool           `json:"polls"`    // the client subscribes to nothing, so its waiters look for their grants
-	Protocol Fact[int64]    `json:"protocol"` // 3 or 2, for RESP3 or RESP2
-	TLS      Fact[bool]     `json:"tls"`
-	User     Fact[string]   `json:"user"`
-	Open     Fact[bool]     `json:"default_user_open"` // it needs no password
-	Missing  []string       `json:"missing"`           // rights that the user lacks; servers before 7.0 do not tell
-	Aside    Fact[bool]     `json:"scripts_aside"`     // two scripts on one key are run at the same time
-	Unfit    string         `json:"unfit"`             // why no lock can be kept there, and what to do; empty if nothing tells of that
-	Servers  []ServerReport `json:"servers"`           // the server of the locks first; in a cluster each master, then its replicas
-	Warnings []Warning      `json:"warnings"`
-	Notes    []string       `json:"notes"` // what could not be found out, and why
+	Mode     string       `json:"mode"`     // what the client takes it for: single, sentinel or cluster
+	Sharded  Fact[bool]   `json:"sharded"`  // the wake channels are sharded
+	Skips    bool         `json:"skips"`    // dead waiters are skipped, as subscribers are counted
+	Polls    bool         `json:"polls"`    // the client subscribes to nothing, so its waiters look for their grants
+	Protocol Fact[int64]  `json:"protocol"` // 3 or 2, for RESP3 or RESP2
+	TLS      Fact[bool]   `json:"tls"`
+	User     Fact[string] `json:"user"`
+	Open     Fact[bool]   `json:"default_user_open"` // it needs no password
+	Missing  []string     `json:"missing"`           // rights that the user lacks; servers before 7.0 do not tell
+	Aside    Fact[bool]   `json:"scripts_aside"`     // two scripts on one key are run at the same time
+	// Numbers: connections are told their numbers, by which it is found out that a process was copied.
+	Numbers Fact[bool] `json:"connection_numbers"`
+	// TwoMasters: connections to its address lead to masters with different data.
+	TwoMasters Fact[bool]     `json:"two_masters"`
+	Unfit      string         `json:"unfit"`   // why no lock can be kept there, and what to do; empty if nothing tells of that
+	Servers    []ServerReport `json:"servers"` // the server of the locks first; in a cluster each master, then its replicas
+	Warnings   []Warning      `json:"warnings"`
+	Notes      []string       `json:"notes"` // what could not be found out, and why
 }
 
 // A ServerReport is what is known of one server.
@@ -73,7 +77,8 @@ type ServerReport struct {
 	Notes    []string          `json:"notes"`
 
 	protocol Fact[int64]
-	idle     bool // the others know that it has no slots
+	origin   string // of a master, as lua.Origin tells it
+	idle     bool   // the others know that it has no slots
 }
 
 // A ReplicaReport is what a master knows of a replica.
@@ -180,7 +185,7 @@ func Examine(ctx context.Context, o headwaiter.Options) (Report, error) {
 	c, refused := headwaiter.Dial(o)
 	if refused == nil {
 		r, err := Diagnose(ctx, c)
-		return r, errors.Join(err, c.Close(ctx))
+		return r, errors.Join(err, c.Shutdown(ctx))
 	}
 	w, end, err := waitqueue.Wire(o)
 	if err != nil {
@@ -216,7 +221,9 @@ func diagnose(ctx context.Context, w waitqueue.Wiring) (Report, error) {
 		first := slices.IndexFunc(r.Servers, func(s ServerReport) bool { return s.Reachable })
 		r.Protocol = r.Servers[first].protocol
 		askRights(ctx, w, &r)
-		askUser(ctx, w.Redis, &r)
+		if r.Numbers = known(false); !w.Bare {
+			askUser(ctx, w.Redis, &r)
+		}
 		askAside(ctx, w, &r)
 	}
 	r.Warnings = judge(&r)
@@ -244,11 +251,14 @@ func askRights(ctx context.Context, w waitqueue.Wiring, r *Report) {
 	}
 }
 
-// askUser finds out who the client is to the server, and whether others get in without a password. That needs
-// rights which a client need not have, so not to have them is nothing to note.
+// askUser finds out who the client is to the server, whether that tells connections their numbers, and whether others get in
+// without a password. That needs rights which a client need not have, so not to have them is nothing to note.
 func askUser(ctx context.Context, rc rueidis.Client, r *Report) {
 	b := rc.B()
-	results := rc.DoMulti(ctx, b.AclWhoami().Build(), b.AclGetuser().Username("default").Build())
+	results := rc.DoMulti(ctx, b.AclWhoami().Build(), b.AclGetuser().Username("default").Build(), b.ClientId().Build())
+	number := results[2].Error()
+	_, answered := rueidis.IsRedisErr(number)
+	r.Numbers = Fact[bool]{number == nil, number == nil || answered}
 	if name, err := results[0].ToString(); err == nil {
 		r.User = known(name)
 	}

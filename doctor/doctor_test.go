@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
@@ -27,12 +28,9 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 // reported is what a new client reports of s.
 func reported(t *testing.T, s interface{ Option() rueidis.ClientOption }) Report {
 	t.Helper()
-	c, err := headwaiter.Dial(headwaiter.Options{Redis: s.Option(), Name: "test"})
-	require.NoError(t, err)
-	defer c.Close(context.Background())
-	r, err := Diagnose(t.Context(), c)
-	require.NoError(t, err)
-	return r
+	c := kit.Got(headwaiter.Dial(headwaiter.Options{Redis: s.Option(), Name: "test"}))(t)
+	defer c.Shutdown(context.Background())
+	return kit.Got(Diagnose(t.Context(), c))(t)
 }
 
 // about are the worst severities of the warnings by what they are about.
@@ -45,8 +43,7 @@ func about(r Report) map[string]Severity {
 }
 
 func TestAReportSaysAllOfASoundServer(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, redistest.WithArgs("--appendonly", "yes", "--appendfsync", "always"))
+	s := kit.Start(t, redistest.WithArgs("--appendonly", "yes", "--appendfsync", "always"))
 	r := reported(t, s)
 	require.Empty(t, r.Warnings)
 	require.False(t, r.Endangered())
@@ -87,8 +84,7 @@ func TestAReportSaysAllOfASoundServer(t *testing.T) {
 }
 
 func TestASettingThatEndangersLocksIsNamed(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, redistest.WithArgs("--appendonly", "yes", "--appendfsync", "always"))
+	s := kit.Start(t, redistest.WithArgs("--appendonly", "yes", "--appendfsync", "always"))
 	c := kit.Dial(t, s)
 	for _, x := range []struct {
 		setting, value string
@@ -121,8 +117,7 @@ func TestASettingThatEndangersLocksIsNamed(t *testing.T) {
 		{"busy-reply-threshold", "5000", "", ""},
 	} {
 		s.Do("CONFIG", "SET", x.setting, x.value)
-		r, err := Diagnose(t.Context(), c)
-		require.NoError(t, err)
+		r := kit.Got(Diagnose(t.Context(), c))(t)
 		want := map[string]Severity{}
 		if x.severity != "" {
 			name := x.setting
@@ -163,6 +158,7 @@ func TestWithoutInfoAndConfigLessIsKnownAndNothingGuessed(t *testing.T) {
 			if name == "RESP2 only" {
 				want["HELLO"] = Notice
 			} else {
+				want["CLIENT ID"] = Notice
 				require.True(t, at.Version.Known, "HELLO tells it")
 				require.Equal(t, known("master"), at.Role)
 			}
@@ -176,8 +172,7 @@ func TestWithoutInfoAndConfigLessIsKnownAndNothingGuessed(t *testing.T) {
 }
 
 func TestInfoTellsSomeSettingsWhereConfigIsForbidden(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, redistest.WithoutCommands("CONFIG"), redistest.WithArgs("--maxmemory", "1gb", "--maxmemory-policy", "volatile-lru"))
+	s := kit.Start(t, redistest.WithoutCommands("CONFIG"), redistest.WithArgs("--maxmemory", "1gb", "--maxmemory-policy", "volatile-lru"))
 	r := reported(t, s)
 	require.Equal(t, map[string]string{
 		"maxmemory": "1073741824", "maxmemory-policy": "volatile-lru", "maxclients": "10000", "appendonly": "no",
@@ -186,24 +181,20 @@ func TestInfoTellsSomeSettingsWhereConfigIsForbidden(t *testing.T) {
 }
 
 func TestARightThatWasTakenAwayIsMissed(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, rightsOnly())
+	s := kit.Start(t, rightsOnly())
 	c := kit.Dial(t, s)
-	r, err := Diagnose(t.Context(), c)
-	require.NoError(t, err)
+	r := kit.Got(Diagnose(t.Context(), c))(t)
 	require.Empty(t, r.Missing)
 	require.Equal(t, known("headwaiter"), r.User)
 	require.False(t, r.Open.Known)
 	s.Do("ACL", "SETUSER", "headwaiter", "-zrank", "-publish", "+acl|getuser")
-	r, err = Diagnose(t.Context(), c)
-	require.NoError(t, err)
+	r = kit.Got(Diagnose(t.Context(), c))(t)
 	require.Equal(t, []string{"run ZRANK", "PUBLISH on the wake channels"}, r.Missing)
 	require.Equal(t, Danger, about(r)["ACL SETUSER"])
 	require.Equal(t, known(false), r.Open, "the default user of this server has a password")
 	s.Do("ACL", "SETUSER", "headwaiter", "-eval", "-evalsha")
 	s.Do("ACL", "SETUSER", "default", "nopass") // The last command of the test: it logs in with a password.
-	r, err = Diagnose(t.Context(), c)
-	require.NoError(t, err)
+	r = kit.Got(Diagnose(t.Context(), c))(t)
 	require.Len(t, r.Missing, 1)
 	require.Contains(t, r.Missing[0], "run scripts")
 	require.Equal(t, known(true), r.Open)
@@ -211,8 +202,7 @@ func TestARightThatWasTakenAwayIsMissed(t *testing.T) {
 
 func TestTheRightsThatTheDocsNameTellAll(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/deploy.md")
-	require.NoError(t, err)
+	page := kit.Got(os.ReadFile("../docs/deploy.md"))(t)
 	_, line, found := strings.Cut(string(page), "than locks do. With `")
 	require.True(t, found, "docs/deploy.md says it in other words")
 	line, _, _ = strings.Cut(line, "`")
@@ -226,25 +216,21 @@ func TestTheRightsThatTheDocsNameTellAll(t *testing.T) {
 }
 
 func TestFailingSavesAreFound(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, redistest.WithArgs("--save", "3600 1"))
+	s := kit.Start(t, redistest.WithArgs("--save", "3600 1"))
 	c := kit.Dial(t, s)
 	require.NoError(t, os.RemoveAll(s.List("CONFIG", "GET", "dir")[1]))
 	s.Do("BGSAVE")
 	require.Eventually(t, func() bool { return strings.Contains(s.Text("INFO", "persistence"), "rdb_last_bgsave_status:err") }, time.Minute, time.Millisecond)
-	r, err := Diagnose(t.Context(), c)
-	require.NoError(t, err)
+	r := kit.Got(Diagnose(t.Context(), c))(t)
 	require.Equal(t, known(false), r.Servers[0].SaveOK)
 	require.Equal(t, Danger, about(r)["stop-writes-on-bgsave-error"])
 	s.Do("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
-	r, err = Diagnose(t.Context(), c)
-	require.NoError(t, err)
+	r = kit.Got(Diagnose(t.Context(), c))(t)
 	require.Equal(t, map[string]Severity{"save": Caution, "appendonly": Caution}, about(r))
 }
 
 func TestEvictedKeysAreCounted(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, redistest.WithArgs("--maxmemory-policy", "allkeys-random"))
+	s := kit.Start(t, redistest.WithArgs("--maxmemory-policy", "allkeys-random"))
 	s.Do("SET", "junk", strings.Repeat("x", 1000))
 	s.Do("CONFIG", "SET", "maxmemory", "1000") // Below what it has, so all goes.
 	s.Do("CONFIG", "SET", "maxmemory", "1000000000")
@@ -272,11 +258,9 @@ func TestAReportOfWhatSentinelsName(t *testing.T) {
 }
 
 func TestWhatCannotBeUsedIsExaminedAsFarAsItGoes(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, redistest.WithUser("limited", "secret", "~headwaiter:*", "+@all", "-publish", "resetchannels"))
+	s := kit.Start(t, redistest.WithUser("limited", "secret", "~headwaiter:*", "+@all", "-publish", "resetchannels"))
 	r, err := Examine(t.Context(), headwaiter.Options{Redis: s.Option()})
-	require.ErrorIs(t, err, lease.ErrUnusable)
-	require.ErrorContains(t, err, "may not PUBLISH")
+	kit.Fails(t, err, lease.ErrUnusable, "may not PUBLISH")
 	require.Contains(t, r.Missing, "PUBLISH on the wake channels")
 	require.True(t, r.Endangered())
 	require.Equal(t, "noeviction", r.Servers[0].Settings["maxmemory-policy"])
@@ -287,18 +271,15 @@ func TestWhatCannotBeUsedIsExaminedAsFarAsItGoes(t *testing.T) {
 	require.ErrorContains(t, err, "check user name and password")
 	require.Empty(t, r.Servers)
 	s.Kill()
-	_, err = Examine(t.Context(), headwaiter.Options{Redis: s.Option()})
-	require.ErrorContains(t, err, "refused")
-	_, err = Examine(t.Context(), headwaiter.Options{Redis: s.Option(), Prefix: "{"})
-	require.ErrorContains(t, err, "prefix")
+	require.ErrorContains(t, kit.Err(Examine(t.Context(), headwaiter.Options{Redis: s.Option()})), "refused")
+	require.ErrorContains(t, kit.Err(Examine(t.Context(), headwaiter.Options{Redis: s.Option(), Prefix: "{"})), "prefix")
 	_, err = Examine(t.Context(), headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{stranger(t)}}})
 	require.Error(t, err)
 }
 
 // stranger is the address of a server that speaks something else.
 func stranger(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := kit.Got(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -319,14 +300,11 @@ func stranger(t *testing.T) string {
 }
 
 func TestAServerThatDoesNotAnswerEndsTheReport(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
+	s := kit.Start(t)
 	c := kit.Dial(t, s)
 	s.Stop()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err := Diagnose(ctx, c)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	ctx := kit.Within(t, 50*time.Millisecond)
+	require.ErrorIs(t, kit.Err(Diagnose(ctx, c)), context.DeadlineExceeded)
 	r, err := Diagnose(t.Context(), c)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, lease.ErrClosed)
@@ -334,9 +312,8 @@ func TestAServerThatDoesNotAnswerEndsTheReport(t *testing.T) {
 	require.False(t, r.Servers[0].Reachable)
 	require.NotEmpty(t, r.Servers[0].Notes)
 	s.Cont()
-	require.NoError(t, c.Close(t.Context()))
-	_, err = Diagnose(t.Context(), c)
-	require.ErrorIs(t, err, lease.ErrClosed)
+	require.NoError(t, c.Shutdown(t.Context()))
+	require.ErrorIs(t, kit.Err(Diagnose(t.Context(), c)), lease.ErrClosed)
 }
 
 // Whoever stores reports relies on these names.
@@ -346,13 +323,12 @@ func TestAReportKeepsItsNamesInJSON(t *testing.T) {
 	r.Servers[0].Settings["timeout"] = "60"
 	r.Servers[0].Replicas = []ReplicaReport{{"127.0.0.1:6380", known("online"), known(time.Second)}}
 	r.Warnings = judge(&r)
-	text, err := json.Marshal(r)
-	require.NoError(t, err)
+	text := kit.Got(json.Marshal(r))(t)
 	var read map[string]any
 	require.NoError(t, json.Unmarshal(text, &read))
 	names := func(v any) []string { return slices.Sorted(maps.Keys(v.(map[string]any))) }
 	first := func(v any, of string) map[string]any { return v.(map[string]any)[of].([]any)[0].(map[string]any) }
-	assert.Equal(t, []string{"default_user_open", "missing", "mode", "notes", "polls", "protocol", "scripts_aside", "servers", "sharded", "skips", "tls", "unfit", "user", "warnings"},
+	assert.Equal(t, []string{"connection_numbers", "default_user_open", "missing", "mode", "notes", "polls", "protocol", "scripts_aside", "servers", "sharded", "skips", "tls", "two_masters", "unfit", "user", "warnings"},
 		names(read))
 	server := first(read, "servers")
 	assert.Equal(t, []string{
@@ -374,4 +350,23 @@ func TestAClusterWithoutSlotsIsNoReport(t *testing.T) {
 	s := redistest.Start(t, redistest.WithArgs("--cluster-enabled", "yes"))
 	_, err := Examine(t.Context(), headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{s.Addr()}}})
 	require.ErrorContains(t, err, "slots")
+}
+
+// A proxy such as twemproxy closes a connection at a command that it does not know: the doctor asks what it may.
+func TestBehindAProxyThatKnowsFewCommandsTheDoctorAsksForLess(t *testing.T) {
+	s := kit.Start(t)
+	m := faults.Imitate(t, s.Addr(), func(words []string) (string, bool) {
+		return "", slices.Contains([]string{"AUTH", "PING", "EVAL", "EVALSHA", "HGET"}, words[0])
+	})
+	o := headwaiter.Options{Redis: s.Option(), WithoutSubscribe: true, WithoutHello: true}
+	o.Redis.InitAddress = []string{m.Addr()}
+	r := kit.Got(Examine(t.Context(), o))(t)
+	require.True(t, r.Servers[0].Reachable)
+	require.False(t, r.Endangered())
+	require.True(t, r.Protocol.Is(2))
+	require.True(t, r.Aside.Is(false))
+	require.Contains(t, r.Servers[0].Notes[0], "not asked, because a proxy closes connections")
+	_, sent := m.Seen()
+	slices.Sort(sent)
+	require.Equal(t, []string{"EVAL", "EVALSHA", "PING"}, sent)
 }

@@ -24,7 +24,7 @@ func ExampleDiagnose() {
 	if err != nil {
 		panic(err)
 	}
-	defer client.Close(context.Background())
+	defer client.Close()
 
 	report, err := doctor.Diagnose(context.Background(), client)
 	if err != nil {
@@ -36,6 +36,7 @@ func ExampleDiagnose() {
 	fmt.Println("endangered:", report.Endangered())
 	// Output:
 	// caution: maxmemory-policy: unknown
+	// notice: CLIENT ID: not answered
 	// notice: appendonly: unknown
 	// endangered: false
 }

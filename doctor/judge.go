@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -93,9 +94,14 @@ func (j *judgement) access() {
 		why, remedy, _ := strings.Cut(r.Unfit, ": ")
 		j.add(Danger, nil, "server", "keeps no locks", strings.ToUpper(why[:1])+why[1:]+".", remedy)
 	}
+	if r.TwoMasters.Is(true) {
+		j.add(Danger, nil, "address", "leads to two masters",
+			"Each of them grants the same lock, so two hold it, and each says of the other's holds that it knows none.",
+			"an address that leads to one of them alone; of a Kubernetes Service, a selector that only the master has")
+	}
 	if r.Aside.Is(true) {
-		j.add(Danger, nil, "scripts", "two on one key at the same time", "Scripts lock no keys there, so two may hold one lock.",
-			"lua-transaction-mode (Garnet), or Redis 6.2 or newer, or Valkey")
+		j.add(Danger, nil, "scripts", "two on one key at the same time", "Scripts lock no keys there, or the address leads to two servers: so two may hold one lock.",
+			"an address that leads to one server; lua-transaction-mode (Garnet), or Redis 6.2 or newer, or Valkey")
 	}
 	switch {
 	case r.Polls:
@@ -106,6 +112,11 @@ func (j *judgement) access() {
 		j.add(Notice, nil, "PUBSUB NUMSUB", "not asked",
 			"Subscribers are not counted, so a dead waiter is not skipped: each process that died costs one grant lease, 2 s.",
 			"a server whose scripts may call it, and no WithoutSkip")
+	}
+	if r.Numbers.Is(false) {
+		j.add(Notice, nil, "CLIENT ID", "not answered",
+			"If a process is resumed twice from one image, nobody finds out, and both may hold with one token.",
+			"allow +client|id to the user; Client.Restored, where a process knows of its restore")
 	}
 	if r.Protocol.Is(2) {
 		j.add(Notice, nil, "HELLO", "RESP2",
@@ -168,13 +179,23 @@ func (j *judgement) kind(s *ServerReport) {
 			"A client that connects to this replica by mistake holds locks that others hold at the master.", "replica-read-only yes")
 	}
 	switch {
-	case !s.Product.Known, s.Product.Is("valkey"):
+	case !s.Product.Known:
+	case s.Product.Is("valkey"):
+		if s.Version.Known && tears.MatchString(s.Version.Value) {
+			j.add(Notice, s, "version", s.Version.Value,
+				"On a connection that publishes and subscribes Valkey 9.0 to 9.1.1 tears messages of 16,384 bytes and more. "+
+					"Those of this library are shorter; one of yours, on a client that you share with it, breaks that connection.",
+				"Valkey 9.1.2 or newer")
+		}
 	case !s.Product.Is("redis"):
 		j.add(Notice, s, "version", s.Product.Value+" "+s.Version.String(), "This library is tested with Redis and Valkey.", "try what you rely on")
 	case older(s.Version, 6, 2):
 		j.add(Danger, s, "version", s.Version.Value, "Scripts need commands that came with 6.2.", "Redis 6.2 or newer")
 	}
 }
+
+// tears finds the versions of Valkey that tear messages (https://github.com/valkey-io/valkey/issues/4231).
+var tears = regexp.MustCompile(`^9\.(0|1\.[01])\b`)
 
 func named(address Fact[string]) string {
 	if !address.Known {

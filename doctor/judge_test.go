@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
 // faultlessServer is one that there is nothing to say about.
@@ -178,10 +180,14 @@ func TestRolesAndVersionsAreJudged(t *testing.T) {
 		{"a node of a cluster", func(_ *Report, s *ServerReport) { s.Kind = known("cluster") }, Danger, "CLUSTER SLOTS", "not asked"},
 		{"an old version", func(_ *Report, s *ServerReport) { s.Version = known("6.0.16") }, Danger, "version", "6.0.16"},
 		{"another product", func(_ *Report, s *ServerReport) { s.Product = known("dragonfly") }, Notice, "version", "dragonfly 7.0.15"},
+		{"a Valkey that tears messages", func(_ *Report, s *ServerReport) { s.Product, s.Version = known("valkey"), known("9.0.4") }, Notice, "version", "9.0.4"},
+		{"the last that does", func(_ *Report, s *ServerReport) { s.Product, s.Version = known("valkey"), known("9.1.1") }, Notice, "version", "9.1.1"},
 	})
 	r := faultless()
-	r.Servers[0].Product, r.Servers[0].Version = known("valkey"), known("8.1.0")
-	require.Empty(t, judge(&r))
+	for _, sound := range []string{"8.1.0", "9.1.2", "9.1.10", "9.2.0"} {
+		r.Servers[0].Product, r.Servers[0].Version = known("valkey"), known(sound)
+		require.Empty(t, judge(&r))
+	}
 }
 
 func TestReplicationIsJudged(t *testing.T) {
@@ -257,6 +263,7 @@ func TestConnectionsAreJudged(t *testing.T) {
 		{"RESP2", func(r *Report, _ *ServerReport) { r.Protocol = known(int64(2)) }, Notice, "HELLO", "RESP2"},
 		{"rights are missing", func(r *Report, _ *ServerReport) { r.Missing = []string{"run HGET", "run DEL"} },
 			Danger, "ACL SETUSER", "the user may not run HGET, run DEL"},
+		{"copies are not found out", func(r *Report, _ *ServerReport) { r.Numbers = known(false) }, Notice, "CLIENT ID", "not answered"},
 		{"nothing keeps locks", func(r *Report, _ *ServerReport) { r.Unfit = "it is: why" }, Danger, "server", "keeps no locks"},
 		{"scripts lock no keys", func(r *Report, _ *ServerReport) { r.Aside = known(true) }, Danger, "scripts", "two on one key at the same time"},
 		{"nothing is subscribed to", func(r *Report, _ *ServerReport) { r.Skips, r.Polls = false, true }, Notice, "SUBSCRIBE", "not used"},
@@ -295,8 +302,7 @@ func TestThePageSaysFromWhenOnIdleConnectionsAreCutSoon(t *testing.T) {
 		{"at last", set("timeout", strconv.Itoa(seconds)), Caution, "timeout", strconv.Itoa(seconds)},
 		{"later", set("timeout", strconv.Itoa(seconds+1)), Notice, "timeout", strconv.Itoa(seconds + 1)},
 	})
-	page, err := os.ReadFile("../docs/deploy.md")
-	require.NoError(t, err)
+	page := kit.Got(os.ReadFile("../docs/deploy.md"))(t)
 	require.Contains(t, string(page), fmt.Sprintf("`timeout` of %d s or less", seconds))
 }
 

@@ -69,6 +69,7 @@ func (e *Election) lead(ctx context.Context, value string) (*lease.Lease, error)
 		_ = l.Release(ctx) // What cannot be confirmed ends with the lease.
 		return nil, err
 	}
+	l.Progress() // The time without progress begins when the call returns.
 	return l, nil
 }
 

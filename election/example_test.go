@@ -15,9 +15,8 @@ import (
 
 // Two nodes want to schedule; one does, until it resigns.
 func Example() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 
 	first, err := election.New(clients[0], "scheduler").Campaign(ctx, "10.0.0.1:7000")
 	if err != nil {
@@ -131,9 +130,8 @@ func ExampleElection_Campaign_timeout() {
 }
 
 func ExampleElection_Proclaim() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 
 	scheduler := election.New(clients[0], "scheduler")
 	l, err := scheduler.Campaign(ctx, "starting")
@@ -156,9 +154,8 @@ func ExampleElection_Proclaim() {
 }
 
 func ExampleElection_Leader() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 
 	scheduler := election.New(clients[0], "scheduler")
 	_, err := scheduler.Leader(ctx)
@@ -214,9 +211,8 @@ func ExampleElection_Observe() {
 }
 
 func ExampleElection_Inspect() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 
 	scheduler := election.New(clients[0], "scheduler")
 	l, err := scheduler.Campaign(ctx, "10.0.0.1:7000")
@@ -230,9 +226,8 @@ func ExampleElection_Inspect() {
 }
 
 func ExampleElection_ForceRelease() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 
 	l, err := election.New(clients[0], "scheduler").Campaign(ctx, "10.0.0.1:7000")
 	if err != nil {

@@ -17,6 +17,27 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
+func TestAValueThatIsTooLargeIsRefusedBeforeAnythingIsSent(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		e, c := of(t, s)
+		large := strings.Repeat("v", lease.MaxValue+1)
+		require.ErrorIs(t, kit.Err(e.Campaign(t.Context(), large)), lease.ErrTooLarge)
+		require.Zero(t, c.Stats().Asks)
+		l := lead(t, e, large[1:])
+		require.ErrorIs(t, e.Proclaim(t.Context(), l, large), lease.ErrTooLarge)
+		leads(t, e, large[1:], l)
+		kit.Release(t, l)
+	})
+}
+
+func TestACampaignFromWithinTheLeadershipIsADeadlock(t *testing.T) {
+	t.Parallel()
+	e, _ := of(t, redistest.Mini(t))
+	l := lead(t, e, "a")
+	require.ErrorIs(t, kit.Err(e.Campaign(l.Context(), "b")), lease.ErrDeadlock)
+	kit.Release(t, l)
+}
+
 func TestCandidatesLeadOneAfterTheOtherInTheirOrder(t *testing.T) {
 	kit.Pair(t, func(t *testing.T, s redistest.Backend, a, b *headwaiter.Client) {
 		elections := []*election.Election{election.New(a, kit.Name(t)), election.New(b, kit.Name(t))}
@@ -32,8 +53,7 @@ func TestCandidatesLeadOneAfterTheOtherInTheirOrder(t *testing.T) {
 			for _, later := range calls[i:] {
 				require.False(t, later.Returned(), "two lead")
 			}
-			kit.Release(t, l)
-			after := c.Value(t)
+			after := kit.Next(t, l, c)
 			require.ErrorIs(t, context.Cause(l.Context()), lease.ErrReleased)
 			require.Greater(t, after.Token(), l.Token())
 			l = after
@@ -46,40 +66,17 @@ func TestCandidatesLeadOneAfterTheOtherInTheirOrder(t *testing.T) {
 	})
 }
 
-func TestResigningHandsOnLongBeforeTheLeaseEnds(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		e, _ := of(t, s)
-		other, _ := of(t, s)
-		const rounds = 21
-		spans := make([]time.Duration, rounds)
-		for i := range spans {
-			l := lead(t, e, "a")
-			c := candidate(other, "b")
-			kit.Waiting(t, 1, e.Inspect)
-			begun := time.Now()
-			kit.Release(t, l)
-			kit.Release(t, c.Value(t))
-			spans[i] = time.Since(begun)
-		}
-		t.Logf("from a resignation to the end of the next one: median %v", kit.Median(spans))
-		require.Less(t, kit.Median(spans), lease.DefaultLease/20)
-	})
-}
-
 func TestALeaderChangesItsValueAndAnotherCannot(t *testing.T) {
 	kit.Pair(t, func(t *testing.T, s redistest.Backend, a, b *headwaiter.Client) {
 		e, other := election.New(a, kit.Name(t)), election.New(b, kit.Name(t))
 		l := lead(t, e, "first")
-		first, err := other.Leader(t.Context())
-		require.NoError(t, err)
+		first := kit.Got(other.Leader(t.Context()))(t)
 		require.WithinDuration(t, time.UnixMicro(kit.ServerTime(s)), first.Since, kit.Patience)
 		for _, value := range []string{"second", "", "\x00\xff \r\n$-1\r\n", strings.Repeat("v", lease.MaxValue)} {
 			require.NoError(t, e.Proclaim(t.Context(), l, value))
 			leads(t, other, value, l)
 		}
-		now, err := other.Leader(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, first.Since, now.Since, "it is one leadership")
+		require.Equal(t, first.Since, kit.Got(other.Leader(t.Context()))(t).Since, "it is one leadership")
 
 		elsewhere := lead(t, election.New(a, kit.Name(t)+":elsewhere"), "x")
 		require.ErrorIs(t, e.Proclaim(t.Context(), elsewhere, "y"), lease.ErrNotHeld)
@@ -138,43 +135,126 @@ func TestTheServerRefusesAProclamationOfWhoDoesNotLead(t *testing.T) {
 func TestForcingALeaderOutLetsTheNextLead(t *testing.T) {
 	kit.Pair(t, func(t *testing.T, s redistest.Backend, a, b *headwaiter.Client) {
 		e, other := election.New(a, kit.Name(t), headwaiter.WithLease(time.Second)), election.New(b, kit.Name(t))
-		_, err := e.ForceRelease(t.Context(), 0)
-		require.ErrorIs(t, err, lease.ErrNotHeld)
+		require.ErrorIs(t, kit.Err(e.ForceRelease(t.Context(), 0)), lease.ErrNotHeld)
 		l := lead(t, e, "a")
 		c := candidate(other, "b")
 		kit.Waiting(t, 1, e.Inspect)
-		out, err := other.ForceRelease(t.Context(), l.Token())
-		require.NoError(t, err)
-		require.Equal(t, a.ID(), out.Client)
+		require.Equal(t, a.ID(), kit.Got(other.ForceRelease(t.Context(), l.Token()))(t).Client)
 		next := c.Value(t)
 		require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
 		require.ErrorIs(t, e.Proclaim(t.Context(), l, "late"), lease.ErrForced)
 		leads(t, e, "b", next)
-		info, err := e.Inspect(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, b.ID(), info.Holder.Client)
+		require.Equal(t, b.ID(), kit.Got(e.Inspect(t.Context()))(t).Holder.Client)
 		kit.Release(t, next)
 	})
 }
 
-func TestACandidateThatGivesUpLeavesNoTrace(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		e, _ := of(t, s)
-		other, _ := of(t, s)
-		l := lead(t, e, "a")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		c := kit.Go(func() (*lease.Lease, error) { return other.Campaign(ctx, "b") })
+// In a cluster the channels are sharded, and what is observed moves with its slot and outlasts its master.
+func TestAnElectionInACluster(t *testing.T) {
+	t.Parallel()
+	s := redistest.Cluster(t)
+	a, b := kit.Dial(t, s), kit.Dial(t, s)
+	const name = "cluster"
+	e := election.New(a, name, headwaiter.WithLease(2*time.Second))
+	other := election.New(b, name, headwaiter.WithLease(2*time.Second))
+	key := lockKey(name)
+	news := other.Observe(t.Context())
+	require.Zero(t, next(t, news))
+	round := func(value string, disturb func()) {
+		t.Helper()
+		l := lead(t, e, value)
+		until(t, news, value, l.Token())
+		c := candidate(other, value+" next")
 		kit.Waiting(t, 1, e.Inspect)
-		cancel(context.DeadlineExceeded)
-		err := c.Err(t)
-		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorIs(t, err, context.DeadlineExceeded, "the cause")
-		var wait *lease.WaitError
-		require.ErrorAs(t, err, &wait)
-		require.Positive(t, wait.Waited)
-		kit.Waiting(t, 0, e.Inspect)
-		leads(t, other, "a", l)
-		kit.Release(t, l)
-		nobody(t, e)
+		disturb()
+		err := e.Proclaim(t.Context(), l, value+" again")
+		if err == nil { // A master by force may have forgotten who leads, who is told then.
+			until(t, news, value+" again", l.Token())
+			kit.Release(t, l)
+		} else {
+			require.Error(t, l.Context().Err())
+		}
+		second := c.Value(t)
+		until(t, news, value+" next", second.Token())
+		kit.Release(t, second)
+		require.Zero(t, next(t, news))
+	}
+	round("quiet", func() {})
+	kit.Eventually(t, "a sharded subscription", func() bool {
+		return s.MasterOf(key).Do("PUBSUB", "SHARDNUMSUB", wake(name)).([]any)[1].(int64) == 1
 	})
+	for i := range 3 {
+		round(fmt.Sprint("moved ", i), func() {
+			for _, n := range s.Masters() {
+				if n != s.MasterOf(key) {
+					s.MoveSlot(redistest.Slot(key), n)
+					return
+				}
+			}
+		})
+	}
+	for _, how := range [][]string{nil, {"FORCE"}, {"TAKEOVER"}} {
+		round(fmt.Sprint("failed over ", how), func() { s.Failover(s.MasterOf(key), how...) })
+	}
+	require.Empty(t, s.MasterOf(key).List("PUBSUB", "CHANNELS", "*{*"), "a plain channel in a cluster")
+}
+
+// While a slot is on its way, what has one key goes on.
+func TestALeaderProclaimsWhileItsSlotMoves(t *testing.T) {
+	t.Parallel()
+	s := redistest.Cluster(t)
+	const name = "moving"
+	e, other := election.New(kit.Dial(t, s), name), election.New(kit.Dial(t, s), name)
+	l := lead(t, e, "a")
+	news := other.Observe(t.Context())
+	until(t, news, "a", l.Token())
+	key := lockKey(name)
+	var to *redistest.Node
+	for _, n := range s.Masters() {
+		if n != s.MasterOf(key) {
+			to = n
+		}
+	}
+	move := s.BeginMove(redistest.Slot(key), to)
+	move.Send(key)
+	require.NoError(t, e.Proclaim(t.Context(), l, "b"))
+	leads(t, e, "b", l)
+	until(t, news, "b", l.Token())
+	move.Finish()
+	require.NoError(t, e.Proclaim(t.Context(), l, "c"))
+	until(t, news, "c", l.Token())
+	kit.Release(t, l)
+	require.Zero(t, next(t, news))
+}
+
+func TestAnElectionOutlastsAFailoverOfSentinel(t *testing.T) {
+	t.Parallel()
+	s := redistest.Sentinel(t)
+	const name = "sentinel"
+	dial := func() *election.Election {
+		c := kit.Got(headwaiter.Dial(headwaiter.Options{Redis: s.Option(), Name: "test"}))(t)
+		t.Cleanup(func() { _ = c.Shutdown(context.Background()) })
+		return election.New(c, name, headwaiter.WithLease(2*time.Second))
+	}
+	e, other := dial(), dial()
+	news := other.Observe(t.Context())
+	last := uint64(0)
+	for i := range 2 {
+		value := fmt.Sprint(i)
+		l := lead(t, e, value)
+		require.Greater(t, l.Token(), last)
+		last = l.Token()
+		until(t, news, value, l.Token())
+		c := candidate(other, value+" next")
+		kit.Waiting(t, 1, e.Inspect)
+		s.Failover()
+		if err := l.Release(t.Context()); err != nil {
+			t.Logf("the leader at the failover: %v", err)
+		}
+		second := c.Value(t)
+		require.Greater(t, second.Token(), last)
+		last = second.Token()
+		until(t, news, value+" next", second.Token())
+		kit.Release(t, second)
+	}
 }

@@ -128,8 +128,7 @@ func (s *scene) signal(to os.Signal, processes ...*exec.Cmd) {
 // said is those lines up to now that match the pattern, or of each what its group matches.
 func (s *scene) said(pattern string) (found []string) {
 	s.Helper()
-	_, err := fmt.Fprintln(s.pipe, mark)
-	require.NoError(s, err)
+	require.NoError(s, kit.Err(fmt.Fprintln(s.pipe, mark)))
 	<-s.read
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,21 +181,17 @@ func (s *scene) inOrder(patterns ...string) {
 // Each is short enough to be read at a glance.
 func TestEachProgramIsShort(t *testing.T) {
 	t.Parallel()
-	found, err := filepath.Glob("*/main.go")
-	require.NoError(t, err)
+	found := kit.Got(filepath.Glob("*/main.go"))(t)
 	found = slices.DeleteFunc(found, func(name string) bool { return strings.HasPrefix(name, "demo/") })
 	require.Len(t, found, 14)
 	for _, name := range found {
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
-		require.Less(t, strings.Count(string(text), "\n"), 60, name)
+		require.Less(t, strings.Count(string(kit.Got(os.ReadFile(name))(t)), "\n"), 60, name)
 	}
 }
 
 func TestWhatIsMissingIsSaid(t *testing.T) {
 	t.Parallel()
-	found, err := filepath.Glob("*/main.go")
-	require.NoError(t, err)
+	found := kit.Got(filepath.Glob("*/main.go"))(t)
 	for _, name := range found {
 		name = filepath.Dir(name)
 		if name == "demo" {

@@ -8,15 +8,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	_ "github.com/jackc/pgx/v5/stdlib" // The driver.
+	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/countdown"
@@ -24,6 +24,7 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/postgres"
+	"github.com/headwaiter/headwaiter/rwlock"
 )
 
 func TestCallsStayWithinALimitThatGrows(t *testing.T) {
@@ -99,17 +100,14 @@ func TestOneLeadsAndAllSeeWhich(t *testing.T) {
 
 func TestARowRefusesALateWrite(t *testing.T) {
 	t.Parallel()
-	server, err := postgres.Start()
-	require.NoError(t, err)
+	server := kit.Got(postgres.Start())(t)
 	t.Cleanup(server.Stop)
-	db, err := sql.Open("pgx", server.URL("postgres"))
-	require.NoError(t, err)
+	db := kit.Got(sql.Open("pgx", server.URL("postgres")))(t)
 	t.Cleanup(func() { db.Close() })
 	for _, statement := range []string{
 		"CREATE TABLE prices (item text PRIMARY KEY, cents int, fence bigint)", "INSERT INTO prices VALUES ('tea', 400)",
 	} {
-		_, err := db.ExecContext(t.Context(), statement)
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(db.ExecContext(t.Context(), statement)))
 	}
 	s := begin(t, "postgres")
 	s.environment = []string{"POSTGRES_URL=" + server.URL("postgres")}
@@ -159,8 +157,7 @@ func TestARequestWaitsForThoseOfItsCustomer(t *testing.T) {
 	require.Equal(t, 2, s.most("begins", "ends"), "different customers wait for each other")
 
 	eve := fairlock.New(s.client(), "customer:eve")
-	held, err := eve.Lock(t.Context())
-	require.NoError(t, err)
+	held := kit.Got(eve.Lock(t.Context()))(t)
 	ctx, leave := context.WithCancel(t.Context())
 	gone := post(ctx, 0, "eve")
 	kit.Waiting(t, 1, eve.Inspect)
@@ -195,9 +192,7 @@ func TestNoMoneyIsLostBetweenAccounts(t *testing.T) {
 	}
 	s.run(processes...)
 	for _, account := range accounts {
-		text, err := os.ReadFile(filepath.Join(s.dir, account))
-		require.NoError(t, err)
-		require.Equal(t, "100", string(text), account)
+		require.Equal(t, "100", string(kit.Got(os.ReadFile(filepath.Join(s.dir, account)))(t)), account)
 	}
 }
 
@@ -208,4 +203,194 @@ func TestAnInnerCallEntersTheHold(t *testing.T) {
 	require.Equal(t, 1, s.most("^begins", "^ends"))
 	require.Equal(t, strings.Repeat("begins an order\npays, in entry 2\nends an order\n", 3),
 		fmt.Sprintln(strings.Join(s.said(".*"), "\n")))
+}
+
+func TestALockIsLeftWhateverHappens(t *testing.T) {
+	t.Parallel()
+	kit.Beside(t, "the work is done", func(t *testing.T) {
+		s := begin(t, "lock")
+		s.run(s.start(), s.start())
+		require.Len(t, s.said("^shipped$"), 2)
+		require.Equal(t, 1, s.most("^shipping", "^shipped"))
+		tokens := s.said(`^shipping with token (\d+)$`)
+		require.Len(t, slices.Compact(tokens), 2)
+	})
+	kit.Beside(t, "the lock is lost", func(t *testing.T) {
+		s := begin(t, "lock")
+		orders := fairlock.New(s.client(), "orders:42")
+		held := kit.Got(orders.Lock(t.Context()))(t)
+		one := s.start() // It waits at first, so it listens, and hears of its loss at once.
+		kit.Waiting(t, 1, orders.Inspect)
+		kit.Release(t, held)
+		token := kit.Got(strconv.ParseUint(s.await(1, `^shipping with token (\d+)$`)[0], 10, 64))(t)
+		require.NoError(t, kit.Err(orders.ForceRelease(t.Context(), token)))
+		require.Error(t, one.Wait())
+		s.inOrder("^shipping", "not shipped: lease lost: ")
+		require.Empty(t, s.said("^shipped$"))
+	})
+	kit.Beside(t, "it is terminated", func(t *testing.T) {
+		s := begin(t, "lock")
+		orders := fairlock.New(s.client(), "orders:42")
+		works := s.start()
+		s.await(1, "^shipping")
+		waits := s.start()
+		kit.Waiting(t, 1, orders.Inspect)
+		s.signal(terminate, waits)
+		require.Error(t, waits.Wait())
+		s.await(1, "terminated")
+		info := kit.Got(orders.Inspect(t.Context()))(t)
+		require.Equal(t, 0, info.Waiting, "it waits on though it is gone")
+		require.True(t, info.Held)
+		s.signal(terminate, works)
+		require.Error(t, works.Wait())
+		s.await(1, "not shipped: terminated")
+		held, err := orders.TryLock(t.Context())
+		require.NoError(t, err, "it is gone and holds")
+		kit.Release(t, held)
+	})
+	kit.Beside(t, "it waits for too long", func(t *testing.T) {
+		s := begin(t, "lock")
+		held := kit.Got(fairlock.New(s.client(), "orders:42").Lock(t.Context()))(t)
+		require.Error(t, s.start().Wait())
+		s.await(1, `fairlock: lock "orders:42": waited 5(\.\d+)?s behind 1: the maximum wait is over`)
+		kit.Release(t, held)
+	})
+}
+
+func TestALongJobLetsAShortOneInBetweenTwoSteps(t *testing.T) {
+	t.Parallel()
+	s := begin(t, "batch")
+	long := s.start()
+	s.await(2, "^long has done step")
+	s.run(s.start("-job", "short", "-steps", "3"))
+	s.inOrder("^long has done step", "^long lets others in", "^short has done step 1$", "^short has done step 3$")
+	done := len(s.said("^long has done step"))
+	s.await(done+2, "^long has done step") // It goes on behind the short one.
+	s.signal(terminate, long)
+	s.run(long)
+	steps := s.said(`^long has done step (\d+)$`)
+	require.Len(t, distinct(steps), len(steps), "it has begun anew")
+}
+
+func TestWorkersThatKeepTheirLocksMakeMoreSteps(t *testing.T) {
+	t.Parallel()
+	s := begin(t, "workers")
+	work := func(args ...string) (rate, requests float64) {
+		before := len(s.said("each$"))
+		s.run(s.start(append(args, "-for", "2s")...))
+		_, err := fmt.Sscanf(s.await(before+1, `^(\d+ steps a second, .* requests each)$`)[before], "%f steps a second, %f", &rate, &requests)
+		require.NoError(t, err)
+		return rate, requests
+	}
+	plain, each := work()
+	kept, rarely := work("-keep", "1s")
+	require.Greater(t, kept, 2*plain)
+	require.InDelta(t, 2, each, 0.1)
+	require.Less(t, rarely, 0.1)
+	one, two := s.start("-keep", "1m"), s.start("-keep", "1m") // They call each other.
+	s.run(one, two)
+}
+
+func TestAJobIsDoneOnceATick(t *testing.T) {
+	t.Parallel()
+	s := begin(t, "cron")
+	a, b := s.start(), s.start()
+	const reports = `^reports at (.*)$`
+	kit.Eventually(t, "three ticks that both processes have seen", func() bool {
+		seen := s.said(`^(?:reports at|another process has) (.*)$`)
+		return len(seen)-len(distinct(seen)) >= 3
+	})
+	s.signal(terminate, a, b)
+	s.run(a, b)
+	done := s.said(reports)
+	require.Len(t, distinct(done), len(done), "a job was done twice")
+	require.Subset(t, done, s.said(`^another process has (.*)$`), "a job was left to a process that has not done it")
+}
+
+// As when one process is slow and the other is replaced at that moment.
+func TestALateProcessDoesNotRepeatTheJobOfOneThatWasTerminated(t *testing.T) {
+	t.Parallel()
+	s := begin(t, "cron")
+	a, late := s.start(), s.start()
+	const reports = `^reports at (.*)$`
+	kit.Eventually(t, "a tick that both processes have seen", func() bool {
+		seen := s.said(`^(?:reports at|another process has) (.*)$`)
+		return len(seen) > len(distinct(seen))
+	})
+	s.signal(syscall.SIGSTOP, late)
+	tick := s.await(len(s.said(reports))+1, reports)
+	s.signal(terminate, a)
+	s.run(a)
+	s.signal(syscall.SIGCONT, late)
+	done := s.await(len(tick)+1, reports)
+	require.Len(t, distinct(done), len(done), "a job was done twice")
+	require.Contains(t, s.said(`^(?:missed|another process has) (.*)$`), tick[len(tick)-1])
+	s.signal(terminate, late)
+	s.run(late)
+}
+
+func TestATickThatAllMissedIsLeftOut(t *testing.T) {
+	t.Parallel()
+	const every = 2 * time.Second // As the program has it.
+	s := begin(t, "cron")
+	a, b := s.start(), s.start()
+	const reports = `^reports at (.*)$`
+	s.await(1, reports)
+	s.signal(syscall.SIGSTOP, a, b)
+	missed := time.Now().Truncate(every).Add(2 * every)
+	kit.Eventually(t, "a tick to pass whole", func() bool { return time.Now().After(missed.Add(every)) })
+	s.signal(syscall.SIGCONT, a, b)
+	s.await(2, "^missed")
+	done := s.await(len(s.said(reports))+2, reports)
+	require.Len(t, distinct(done), len(done), "a job was done twice")
+	require.NotContains(t, done, missed.Format(time.TimeOnly))
+	s.signal(terminate, a, b)
+	s.run(a, b)
+}
+
+func distinct(all []string) []string {
+	all = slices.Clone(all)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func TestSettingsAreReadWhole(t *testing.T) {
+	t.Parallel()
+	s := begin(t, "rwlock")
+	settings := rwlock.New(s.client(), "settings")
+	file := filepath.Join(s.dir, "settings.txt")
+	s.run(s.start("-set", "a"))
+
+	// One reader does not wait for another, a writer does.
+	held := kit.Got(settings.RLock(t.Context()))(t)
+	s.run(s.start())
+	s.await(1, "^host=a port=a$")
+	writer := s.start("-set", "b")
+	kit.Waiting(t, 1, settings.Inspect)
+	require.Equal(t, "host=a port=a", string(kit.Got(os.ReadFile(file))(t)))
+	kit.Release(t, held)
+
+	// Readers wait for the writer.
+	kit.Eventually(t, "the writer to write", func() bool {
+		return kit.Got(settings.Inspect(t.Context()))(t).Held
+	})
+	s.run(s.start(), s.start(), s.start(), writer)
+	require.Len(t, s.said("^host=b port=b$"), 3)
+}
+
+func TestALockGoesToTheProcessThatReplacesAWorker(t *testing.T) {
+	t.Parallel()
+	s := begin(t, "handover")
+	worker := fairlock.New(s.client(), "worker")
+	first := s.start()
+	s.await(1, "^works")
+	waits := kit.Joins(t, 1, worker.Lock, worker.Inspect)
+	second := s.start()
+	s.run(first)
+	tokens := s.await(2, `^works, with token (\d+)$`)
+	require.NotEqual(t, tokens[0], tokens[1])
+	require.False(t, waits.Returned(), "a waiter came in between")
+	s.signal(terminate, second)
+	require.Error(t, second.Wait(), "it says that it was told to end")
+	kit.Release(t, waits.Value(t))
 }

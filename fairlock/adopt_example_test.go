@@ -1,7 +1,6 @@
 package fairlock_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -11,9 +10,8 @@ import (
 )
 
 func ExampleAdopt() {
-	clients, end := kit.Clients(2)
+	ctx, clients, end := kit.Ready(2)
 	defer end()
-	ctx := context.Background()
 	l, err := fairlock.New(clients[0], "shift").Lock(ctx)
 	if err != nil {
 		panic(err)

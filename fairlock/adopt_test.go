@@ -24,8 +24,7 @@ import (
 // give hands a hold over.
 func give(t testing.TB, l *lease.Lease) (text string) {
 	t.Helper()
-	text, err := l.HandOver(t.Context())
-	require.NoError(t, err)
+	text = kit.Got(l.HandOver(t.Context()))(t)
 	require.NotEmpty(t, text)
 	require.ErrorIs(t, context.Cause(l.Context()), lease.ErrReleased)
 	return text
@@ -40,12 +39,9 @@ func notAdopted(t testing.TB, c *headwaiter.Client, text string, why error) {
 }
 
 func TestAHoldGoesToAnotherClientAheadOfTheQueue(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		from, to := kit.Dial(t, s), kit.Dial(t, s)
+	kit.Two(t, func(t *testing.T, s redistest.Backend, from, to *headwaiter.Client) {
 		m, waiter := fairlock.New(from, kit.Name(t)), dialMutex(t, s)
-		l := hold(t, m)
-		c := begin(t.Context(), waiter)
-		queued(t, m, 1)
+		l, c := hold(t, m), joins(t, 1, waiter, m)
 		scripts := from.Stats().Asks + from.Stats().Ends
 		text := give(t, l)
 		require.Equal(t, scripts+1, from.Stats().Asks+from.Stats().Ends, "one round trip")
@@ -55,11 +51,9 @@ func TestAHoldGoesToAnotherClientAheadOfTheQueue(t *testing.T) {
 		require.Equal(t, from.ID(), info.Holder.Client)
 		require.LessOrEqual(t, info.Holder.Left, 2*time.Second)
 		require.NotContains(t, text, kit.Name(t))
-		_, err := waiter.TryLock(t.Context())
-		require.ErrorIs(t, err, lease.ErrBusy)
+		require.ErrorIs(t, kit.Err(waiter.TryLock(t.Context())), lease.ErrBusy)
 
-		next, err := fairlock.Adopt(t.Context(), to, text)
-		require.NoError(t, err)
+		next := kit.Got(fairlock.Adopt(t.Context(), to, text))(t)
 		require.Equal(t, uint64(1), to.Stats().Asks, "one round trip")
 		require.Greater(t, next.Token(), l.Token())
 		require.False(t, inspect(t, m).Holder.InTransit)
@@ -67,18 +61,14 @@ func TestAHoldGoesToAnotherClientAheadOfTheQueue(t *testing.T) {
 		holds(t, m, next)
 		require.ErrorIs(t, l.Release(t.Context()), lease.ErrReleased)
 		l.Unlock()
-		_, err = l.HandOver(t.Context())
-		require.ErrorIs(t, err, lease.ErrReleased)
+		require.ErrorIs(t, kit.Err(l.HandOver(t.Context())), lease.ErrReleased)
 		notAdopted(t, to, text, lease.ErrAdopted)
 		notAdopted(t, from, text, lease.ErrAdopted)
 		holds(t, m, next)
 		require.False(t, c.Returned())
 
-		back, err := fairlock.Adopt(t.Context(), from, give(t, next)) // And back again.
-		require.NoError(t, err)
-		kit.Release(t, back)
-		last := c.Value(t)
-		require.Greater(t, last.Token(), back.Token())
+		back := kit.Got(fairlock.Adopt(t.Context(), from, give(t, next)))(t) // And back again.
+		last := kit.Next(t, back, c)
 		kit.Release(t, last)
 		kit.Free(t, m)
 	})
@@ -89,44 +79,38 @@ func TestAHoldGoesToAnotherClientAheadOfTheQueue(t *testing.T) {
 func TestAHoldThatNobodyAdoptsIsFreeAfterOneGrantLease(t *testing.T) {
 	const grant = time.Second
 	for _, waits := range []bool{true, false} {
-		t.Run(fmt.Sprint(waits), func(t *testing.T) {
-			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-				from := kit.Dial(t, s, func(o *headwaiter.Options) { o.GrantLease = grant })
-				waiter := kit.Dial(t, s)
-				m, other := fairlock.New(from, kit.Name(t)), fairlock.New(waiter, kit.Name(t))
-				l := hold(t, m)
-				var c *call
-				if waits {
-					c = begin(t.Context(), other)
-					queued(t, m, 1)
-					synctime.Pass(5 * time.Second)
-					for before := waiter.Stats().Checks; waiter.Stats().Checks == before; { // Its next look is far away then.
-						synctime.Pass(time.Millisecond)
-					}
+		kit.BubbleOf(t, fmt.Sprint(waits), func(t *testing.T, s *redistest.Embedded) {
+			from := kit.Dial(t, s, func(o *headwaiter.Options) { o.GrantLease = grant })
+			waiter := kit.Dial(t, s)
+			m, other := fairlock.New(from, kit.Name(t)), fairlock.New(waiter, kit.Name(t))
+			l := hold(t, m)
+			var c *call
+			if waits {
+				c = joins(t, 1, other, m)
+				synctime.Pass(5 * time.Second)
+				for before := waiter.Stats().Checks; waiter.Stats().Checks == before; { // Its next look is far away then.
+					synctime.Pass(time.Millisecond)
 				}
-				text, begun := give(t, l), time.Now()
-				require.NoError(t, from.Close(t.Context())) // As a process that has done its work.
-				if waits {
-					kit.Release(t, c.Value(t))
-					require.WithinDuration(t, begun.Add(grant), time.Now(), 50*time.Millisecond)
-				} else {
-					_, err := other.TryLock(t.Context())
-					require.ErrorIs(t, err, lease.ErrBusy)
-					synctime.Pass(grant)
-					kit.Release(t, hold(t, other))
-				}
-				notAdopted(t, kit.Dial(t, s), text, lease.ErrExpired)
-				info := inspect(t, other)
-				require.Empty(t, info.Suspects, "nobody is to blame")
-				kit.Free(t, other)
-			})
+			}
+			text, begun := give(t, l), time.Now()
+			require.NoError(t, from.Shutdown(t.Context())) // As a process that has done its work.
+			if waits {
+				kit.Release(t, c.Value(t))
+				require.WithinDuration(t, begun.Add(grant), time.Now(), 50*time.Millisecond)
+			} else {
+				require.ErrorIs(t, kit.Err(other.TryLock(t.Context())), lease.ErrBusy)
+				synctime.Pass(grant)
+				kit.Release(t, hold(t, other))
+			}
+			notAdopted(t, kit.Dial(t, s), text, lease.ErrExpired)
+			require.Empty(t, inspect(t, other).Suspects, "nobody is to blame")
+			kit.Free(t, other)
 		})
 	}
 }
 
 func TestATextThatIsNotGoodIsRefusedWithAReason(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
+	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
 		m := fairlock.New(c, kit.Name(t))
 		text := give(t, hold(t, m))
 		asks := c.Stats().Asks
@@ -147,15 +131,10 @@ func TestATextThatIsNotGoodIsRefusedWithAReason(t *testing.T) {
 		require.Equal(t, "forgotten", s.Do(args...).([]any)[11].([]any)[0])
 		elsewhere := kit.Dial(t, s, func(o *headwaiter.Options) { o.Prefix = "other" })
 		notAdopted(t, elsewhere, text, lease.ErrNotGenuine)
-		_, err := fairlock.Adopt(t.Context(), c, text, fairlock.WithCohort(2))
-		require.ErrorIs(t, err, lease.ErrInvalid)
-		require.ErrorContains(t, err, "WithCohort")
-		_, err = fairlock.Adopt(t.Context(), c, text, headwaiter.WithLease(-1))
-		require.ErrorIs(t, err, lease.ErrInvalid)
-		require.ErrorContains(t, err, "WithLease")
+		kit.Fails(t, kit.Err(fairlock.Adopt(t.Context(), c, text, fairlock.WithCohort(2))), lease.ErrInvalid, "WithCohort")
+		kit.Fails(t, kit.Err(fairlock.Adopt(t.Context(), c, text, headwaiter.WithLease(-1))), lease.ErrInvalid, "WithLease")
 
-		l, err := fairlock.Adopt(t.Context(), c, text) // It is as good as before.
-		require.NoError(t, err)
+		l := kit.Got(fairlock.Adopt(t.Context(), c, text))(t) // It is as good as before.
 		text = give(t, l)
 		force(t, m)
 		notAdopted(t, c, text, lease.ErrForced)
@@ -164,8 +143,7 @@ func TestATextThatIsNotGoodIsRefusedWithAReason(t *testing.T) {
 }
 
 func TestWhatCannotBeHandedOverIsLeftAsItIs(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
+	kit.One(t, func(t *testing.T, _ redistest.Backend, c *headwaiter.Client) {
 		m := fairlock.New(c, kit.Name(t), fairlock.WithCohort(2))
 		l := hold(t, m)
 		text, err := l.HandOver(t.Context())
@@ -180,8 +158,7 @@ func TestWhatCannotBeHandedOverIsLeftAsItIs(t *testing.T) {
 		cause := errors.New("no time")
 		cancel(cause)
 		text, err = l.HandOver(ended)
-		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorIs(t, err, cause)
+		kit.Fails(t, err, context.Canceled, cause)
 		require.Empty(t, text)
 		var nothing context.Context
 		require.Panics(t, func() { _, _ = l.HandOver(nothing) })
@@ -196,15 +173,10 @@ func TestWhatCannotBeHandedOverIsLeftAsItIs(t *testing.T) {
 
 // Each reply that is lost makes a request come twice: the second time nothing happens, and the answer is that of the first.
 func TestALostReplyMovesAHoldOnce(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		p := kit.Proxy(t, s)
+	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
 		from, to, other := kit.Dial(t, s, kit.Through(p)), kit.Dial(t, s, kit.Through(p)), dialMutex(t, s)
 		m := fairlock.New(from, kit.Name(t))
-		adopt := func(text string) *lease.Lease {
-			l, err := fairlock.Adopt(t.Context(), to, text)
-			require.NoError(t, err)
-			return l
-		}
+		adopt := func(text string) *lease.Lease { return kit.Got(fairlock.Adopt(t.Context(), to, text))(t) }
 		kit.Release(t, adopt(give(t, hold(t, m)))) // Now the script is known to the server.
 		for i := range cuts {
 			l := hold(t, m)
@@ -225,26 +197,21 @@ func TestALostReplyMovesAHoldOnce(t *testing.T) {
 // An Adopt that is given up, answered or not, leaves nothing behind.
 func TestAnAdoptThatIsGivenUpFreesTheLock(t *testing.T) {
 	for _, way := range []faults.Direction{faults.ToServer, faults.ToClient} {
-		t.Run(fmt.Sprint(way), func(t *testing.T) {
-			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-				d := faults.NewDialer(t, s.Dial)
-				to, from := kit.Dial(t, s, kit.Over(d)), dialMutex(t, s)
-				l, err := fairlock.Adopt(t.Context(), to, give(t, hold(t, from)))
-				require.NoError(t, err)
-				kit.Release(t, l) // Now the script is known to the server.
-				text := give(t, hold(t, from))
-				d.Freeze(way)
-				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-				defer cancel()
-				_, err = fairlock.Adopt(ctx, to, text)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				d.Heal()
-				begun := time.Now()
-				kit.Release(t, hold(t, from))
-				require.Less(t, time.Since(begun), 4*time.Second)
-				synctime.Pass(time.Minute)
-				kit.Free(t, from)
-			})
+		kit.BubbleOf(t, fmt.Sprint(way), func(t *testing.T, s *redistest.Embedded) {
+			d := faults.NewDialer(t, s.Dial)
+			to, from := kit.Dial(t, s, kit.Over(d)), dialMutex(t, s)
+			l := kit.Got(fairlock.Adopt(t.Context(), to, give(t, hold(t, from))))(t)
+			kit.Release(t, l) // Now the script is known to the server.
+			text := give(t, hold(t, from))
+			d.Freeze(way)
+			ctx := kit.Within(t, 500*time.Millisecond)
+			require.ErrorIs(t, kit.Err(fairlock.Adopt(ctx, to, text)), context.DeadlineExceeded)
+			d.Heal()
+			begun := time.Now()
+			kit.Release(t, hold(t, from))
+			require.Less(t, time.Since(begun), 4*time.Second)
+			synctime.Pass(time.Minute)
+			kit.Free(t, from)
 		})
 	}
 }
@@ -252,44 +219,36 @@ func TestAnAdoptThatIsGivenUpFreesTheLock(t *testing.T) {
 // Nobody knows whether it was handed over: the text is returned too, and is good as soon as Redis has heard of it.
 func TestAnUnconfirmedHandOverReturnsTheText(t *testing.T) {
 	for _, way := range []faults.Direction{faults.ToServer, faults.ToClient} {
-		t.Run(fmt.Sprint(way), func(t *testing.T) {
-			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-				d := faults.NewDialer(t, s.Dial)
-				from, to := kit.Dial(t, s, kit.Over(d)), kit.Dial(t, s)
-				m := fairlock.New(from, kit.Name(t))
-				next, err := fairlock.Adopt(t.Context(), to, give(t, hold(t, m)))
-				require.NoError(t, err)
-				kit.Release(t, next) // Now the script is known to the server.
-				l := hold(t, m)
-				d.Freeze(way)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				text, err := l.HandOver(ctx)
-				require.ErrorIs(t, err, lease.ErrUnconfirmed)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.ErrorContains(t, err, kit.Name(t))
-				require.ErrorIs(t, context.Cause(l.Context()), lease.ErrReleased)
-				if way == faults.ToServer {
-					notAdopted(t, to, text, lease.ErrNotGenuine)
-					d.Heal()
-					kit.Eventually(t, "it to be in transit", func() bool {
-						return inspect(t, fairlock.New(to, kit.Name(t))).Holder.InTransit
-					})
-				}
-				next, err = fairlock.Adopt(t.Context(), to, text)
-				require.NoError(t, err)
+		kit.BubbleOf(t, fmt.Sprint(way), func(t *testing.T, s *redistest.Embedded) {
+			d := faults.NewDialer(t, s.Dial)
+			from, to := kit.Dial(t, s, kit.Over(d)), kit.Dial(t, s)
+			m := fairlock.New(from, kit.Name(t))
+			next := kit.Got(fairlock.Adopt(t.Context(), to, give(t, hold(t, m))))(t)
+			kit.Release(t, next) // Now the script is known to the server.
+			l := hold(t, m)
+			d.Freeze(way)
+			ctx := kit.Within(t, time.Second)
+			text, err := l.HandOver(ctx)
+			kit.Fails(t, err, lease.ErrUnconfirmed, context.DeadlineExceeded, kit.Name(t))
+			require.ErrorIs(t, context.Cause(l.Context()), lease.ErrReleased)
+			if way == faults.ToServer {
+				notAdopted(t, to, text, lease.ErrNotGenuine)
 				d.Heal()
-				synctime.Pass(time.Minute) // What is still under way changes nothing.
-				holds(t, fairlock.New(to, kit.Name(t)), next)
-				kit.Release(t, next)
-			})
+				kit.Eventually(t, "it to be in transit", func() bool {
+					return inspect(t, fairlock.New(to, kit.Name(t))).Holder.InTransit
+				})
+			}
+			next = kit.Got(fairlock.Adopt(t.Context(), to, text))(t)
+			d.Heal()
+			synctime.Pass(time.Minute) // What is still under way changes nothing.
+			holds(t, fairlock.New(to, kit.Name(t)), next)
+			kit.Release(t, next)
 		})
 	}
 }
 
 func TestTheContextOfTheGiverEndsBeforeAnythingIsSent(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		d := faults.NewDialer(t, s.Dial)
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
 		m, other := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t)), dialMutex(t, s)
 		l := hold(t, m)
 		d.Freeze(faults.ToServer)
@@ -300,16 +259,13 @@ func TestTheContextOfTheGiverEndsBeforeAnythingIsSent(t *testing.T) {
 		require.Equal(t, l.Token(), info.Holder.Token, "Redis knows nothing of it yet")
 		require.False(t, info.Holder.InTransit)
 		d.Heal()
-		next, err := fairlock.Adopt(t.Context(), kit.Dial(t, s), c.Value(t))
-		require.NoError(t, err)
-		kit.Release(t, next)
+		kit.Release(t, kit.Got(fairlock.Adopt(t.Context(), kit.Dial(t, s), c.Value(t)))(t))
 	})
 }
 
 // Where the lease was over before the request came, the hand-over says that it was lost.
 func TestAHandOverThatComesTooLateIsALoss(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		d := faults.NewDialer(t, s.Dial)
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
 		m := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), headwaiter.WithLease(time.Second))
 		l, other := hold(t, m), dialMutex(t, s)
 		d.Freeze(faults.ToServer)
@@ -323,10 +279,9 @@ func TestAHandOverThatComesTooLateIsALoss(t *testing.T) {
 
 // The clients may end right away.
 func TestAHoldInTransitOutlastsTheClientThatGaveIt(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		from, to := kit.Dial(t, s), kit.Dial(t, s)
+	kit.Two(t, func(t *testing.T, _ redistest.Backend, from, to *headwaiter.Client) {
 		text := give(t, hold(t, fairlock.New(from, kit.Name(t))))
-		require.NoError(t, from.Close(t.Context()))
+		require.NoError(t, from.Shutdown(t.Context()))
 		l, err := fairlock.Adopt(t.Context(), to, text, headwaiter.WithMaxHold(300*time.Millisecond), headwaiter.WithLease(time.Minute))
 		require.NoError(t, err)
 		require.ErrorIs(t, kit.Lost(t, l), lease.ErrMaxHold)
@@ -339,9 +294,7 @@ func TestAHandOverIsToldAsTheEndOfAHold(t *testing.T) {
 		var giver, taker kit.Observer
 		from, to := kit.Dial(t, s, kit.Observed(&giver)), kit.Dial(t, s, kit.Observed(&taker))
 		l := hold(t, fairlock.New(from, kit.Name(t)))
-		next, err := fairlock.Adopt(t.Context(), to, give(t, l))
-		require.NoError(t, err)
-		kit.Release(t, next)
+		kit.Release(t, kit.Got(fairlock.Adopt(t.Context(), to, give(t, l)))(t))
 		told := giver.Of(observe.HandedOver, observe.Released, observe.Lost)
 		require.Len(t, told, 1)
 		require.Equal(t, observe.HandedOver, told[0].Moment)
@@ -350,8 +303,7 @@ func TestAHandOverIsToldAsTheEndOfAHold(t *testing.T) {
 		require.Len(t, taker.Of(observe.Asked), 1)
 		require.Len(t, taker.Of(observe.Granted), 1)
 		require.Len(t, taker.Of(observe.Released), 1)
-		_, err = fairlock.Adopt(t.Context(), to, "no text")
-		require.Error(t, err)
+		require.Error(t, kit.Err(fairlock.Adopt(t.Context(), to, "no text")))
 		require.Len(t, taker.Of(observe.Asked), 1, "nothing was asked")
 	})
 }

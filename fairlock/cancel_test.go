@@ -4,48 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 )
-
-func TestACancelledWaiterLeavesNoTraceAndTheNextMovesUp(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		holder := dialMutex(t, s)
-		l := hold(t, holder)
-		ctx, cancel := context.WithCancel(t.Context())
-		calls := make([]*call, 3)
-		clients := make([]*headwaiter.Client, 3)
-		for i := range calls {
-			clients[i] = kit.Dial(t, s)
-			mine := t.Context()
-			if i == 0 {
-				mine = ctx
-			}
-			calls[i] = begin(mine, fairlock.New(clients[i], kit.Name(t)))
-			queued(t, holder, i+1)
-		}
-		cancel()
-		require.ErrorIs(t, calls[0].Err(t), context.Canceled)
-		queued(t, holder, 2)
-		info := inspect(t, holder)
-		require.Equal(t, clients[1].ID(), info.Queue[0].Client)
-		require.Equal(t, clients[2].ID(), info.Queue[1].Client)
-		kit.Release(t, l)
-		l = calls[1].Value(t)
-		kit.Release(t, l)
-		kit.Release(t, calls[2].Value(t))
-		require.Zero(t, clients[0].Stats().Messages, "nothing was to be sent to the one that left")
-	})
-}
 
 func TestAWaitThatEndsTellsPlaceAndTimeAndWhy(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
@@ -59,42 +31,10 @@ func TestAWaitThatEndsTellsPlaceAndTimeAndWhy(t *testing.T) {
 		defer cancel()
 		err := begin(ctx, fairlock.New(kit.Dial(t, s), "orders:42")).Err(t)
 		require.EqualError(t, err, `fairlock: lock "orders:42": waited 5s behind 2: context deadline exceeded: the order was withdrawn`)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorIs(t, err, cause)
-		var wait *lease.WaitError
-		require.ErrorAs(t, err, &wait)
+		kit.Fails(t, err, context.DeadlineExceeded, cause)
+		wait := kit.As[*lease.WaitError](t, err)
 		require.Equal(t, 2, wait.Place)
 		require.Equal(t, 5*time.Second, wait.Waited)
-	})
-}
-
-// The place is not told where the end comes before the first answer.
-func TestTheTextOfAWaitThatEnds(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		holder, waiter := fairlock.New(kit.Dial(t, s), "orders:42"), fairlock.New(kit.Dial(t, s), "orders:42")
-		l := hold(t, holder)
-		first := begin(t.Context(), fairlock.New(kit.Dial(t, s), "orders:42"))
-		queued(t, holder, 1)
-
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
-		err := begin(ctx, waiter).Err(t)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Regexp(t, `^fairlock: lock "orders:42": waited \d+(\.\d+)?m?s( behind 2)?: context deadline exceeded$`, err.Error())
-		queued(t, holder, 1)
-
-		ctx, withdraw := context.WithCancelCause(t.Context())
-		c := begin(ctx, waiter)
-		queued(t, holder, 2)
-		cause := errors.New("no longer wanted")
-		withdraw(cause)
-		err = c.Err(t)
-		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorIs(t, err, cause)
-		require.Regexp(t, `^fairlock: lock "orders:42": waited \d+(\.\d+)?(µs|ms|s)( behind 2)?: context canceled: no longer wanted$`, err.Error())
-		queued(t, holder, 1)
-		kit.Release(t, l)
-		kit.Release(t, first.Value(t))
 	})
 }
 
@@ -104,14 +44,12 @@ func TestEveryCallOfAClientKnowsItsOwnPlace(t *testing.T) {
 		hold(t, holder)
 		// Told by the check that follows the subscription, by later checks, and by the ask.
 		for _, limit := range []time.Duration{time.Second, 5 * time.Second, time.Second} {
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			defer cancel()
+			ctx := kit.Within(t, limit)
 			calls := []*call{begin(ctx, m), begin(ctx, m), begin(ctx, m)}
 			queued(t, holder, 3)
 			var places []int
 			for _, c := range calls {
-				var wait *lease.WaitError
-				require.ErrorAs(t, c.Err(t), &wait)
+				wait := kit.As[*lease.WaitError](t, c.Err(t))
 				places = append(places, wait.Place)
 			}
 			require.ElementsMatch(t, []int{1, 2, 3}, places)
@@ -120,68 +58,11 @@ func TestEveryCallOfAClientKnowsItsOwnPlace(t *testing.T) {
 	})
 }
 
-func TestACallWithAnEndedContextAsksNothing(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
-		m := fairlock.New(c, kit.Name(t))
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		require.ErrorIs(t, begin(ctx, m).Err(t), context.Canceled)
-		_, err := m.TryLock(ctx)
-		require.ErrorIs(t, err, context.Canceled)
-		require.NotErrorIs(t, err, lease.ErrBusy)
-		require.Zero(t, c.Stats().Asks)
-		require.Zero(t, len(s.List("KEYS", "*{*")))
-	})
-}
-
-// The cancellation falls anywhere from before the release to after the grant was heard. Whoever wins, the
-// caller has the hold or an error, and the next gets in at once.
-func TestACancellationAtTheMomentOfTheGrantLosesNothing(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		holder, waiter, next := dialMutex(t, s), dialMutex(t, s), dialMutex(t, s)
-		var kept, given int
-		span := handOffTime(t, holder, waiter)
-		for i := range 300 {
-			l := hold(t, holder)
-			ctx, cancel := context.WithCancel(t.Context())
-			c := begin(ctx, waiter)
-			queued(t, holder, 1)
-			n := begin(t.Context(), next)
-			queued(t, holder, 2)
-			timer := time.AfterFunc(rand.N(span<<(i%4)), cancel) // Up to 8 hand-offs: the machine may get slower.
-			kit.Release(t, l)
-			err := c.Err(t)
-			timer.Stop()
-			cancel()
-			if err == nil {
-				kept++
-				require.Nil(t, c.Value(t).Context().Err(), "the context of the wait must not end the hold")
-				kit.Release(t, c.Value(t))
-			} else {
-				given++
-				require.ErrorIs(t, err, context.Canceled)
-			}
-			begun := time.Now()
-			kit.Release(t, n.Value(t))
-			require.Less(t, time.Since(begun), time.Second, "the next had to wait for a check")
-			queued(t, holder, 0)
-		}
-		t.Logf("hand-offs of %v: %d holds, %d errors", span, kept, given)
-		require.NotZero(t, kept)
-		require.NotZero(t, given)
-		require.False(t, inspect(t, holder).Held)
-	})
-}
-
 // As after a crash between a grant and a notice that came too late for everybody.
 func TestAGrantToACallThatIsOverIsGivenBack(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
+	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
 		m, other := fairlock.New(c, kit.Name(t)), dialMutex(t, s)
-		l := hold(t, other)
-		w := begin(t.Context(), m)
-		queued(t, other, 1)
+		l, w := hold(t, other), joins(t, 1, m, other)
 		kit.Release(t, l)
 		kit.Release(t, w.Value(t)) // Its client hears for a while.
 
@@ -206,34 +87,209 @@ func TestAGrantToACallThatIsOverIsGivenBack(t *testing.T) {
 		l = hold(t, other)
 		require.Greater(t, l.Token(), uint64(token))
 		tell(token, 3) // Once more, when it is about nobody, least of all about the present holder.
-		require.NoError(t, c.Close(t.Context()))
+		require.NoError(t, c.Shutdown(t.Context()))
 		require.Equal(t, l.Token(), inspect(t, other).Token)
 		require.True(t, inspect(t, other).Held)
 		kit.Release(t, l)
 	})
 }
 
-// handOffTime is how long a hand-off takes here.
-func handOffTime(t *testing.T, a, b *fairlock.Mutex) time.Duration {
-	t.Helper()
-	spans := make([]time.Duration, 21)
-	for i := range spans {
-		l := hold(t, a)
-		c := begin(t.Context(), b)
-		queued(t, a, 1)
-		begun := time.Now()
-		kit.Release(t, l)
-		l = c.Value(t)
-		spans[i] = time.Since(begun)
-		kit.Release(t, l)
-	}
-	return kit.Median(spans)
+// A lock that is free while somebody waits is what a deleted key leaves behind.
+func TestATryOnAFreeLockWithAQueueIsRefused(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		holder, waiter, other := dialMutex(t, s), dialMutex(t, s), dialMutex(t, s)
+		l, c := hold(t, holder), joins(t, 1, waiter, holder)
+		lock, queue, _ := keysOf(kit.Name(t))
+		s.Do("DEL", lock)
+		require.ErrorIs(t, kit.Err(other.TryLock(t.Context())), lease.ErrBusy)
+		next := c.Value(t)
+		require.Greater(t, next.Token(), l.Token())
+		require.Equal(t, int64(0), s.Int("EXISTS", queue))
+		kit.Expiring(t, s)
+		kit.Release(t, next)
+		kit.Expiring(t, s)
+	})
 }
 
-func TestAReleaseWithTheContextOfItsHoldIsConfirmed(t *testing.T) {
+// Where two clients wait and none can hear, it may be the server's subscriptions that are gone. The lock
+// stays free for the grant lease of the first, and nobody barges meanwhile.
+func TestATryOnAFreeLockWhoseWaitersCannotHearIsRefusedForAGrantLease(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		l := hold(t, fairlock.New(kit.Dial(t, s), kit.Name(t)))
-		require.NoError(t, l.Release(l.Context()))
-		require.ErrorIs(t, l.Release(t.Context()), lease.ErrReleased)
+		m := dialMutex(t, s)
+		lock, queue, _ := keysOf(kit.Name(t))
+		s.Do("ZADD", queue, "1", "dead1:1:x:1:10000:300", "2", "dead2:1:x:1:10000:300")
+		s.Do("PEXPIRE", queue, "60000")
+		require.ErrorIs(t, kit.Err(m.TryLock(t.Context())), lease.ErrBusy)
+		require.Equal(t, int64(2), s.Int("ZCARD", queue))
+		require.Empty(t, s.Text("HGET", lock, "owner"))
+		kit.Expiring(t, s)
+		kit.Eventually(t, "the dead to be skipped", func() bool {
+			l, err := m.TryLock(t.Context())
+			if err != nil {
+				require.ErrorIs(t, err, lease.ErrBusy)
+				return false
+			}
+			kit.Release(t, l)
+			return true
+		})
+		require.Zero(t, s.Int("EXISTS", queue))
+		kit.Expiring(t, s)
 	})
+}
+
+// Whichever way the server found that the lock is held, it says who holds it.
+func TestATryThatFailsSaysWhoHolds(t *testing.T) {
+	kit.Two(t, func(t *testing.T, s redistest.Backend, holder, other *headwaiter.Client) {
+		m := fairlock.New(holder, kit.Name(t))
+		begun := time.Now()
+		l := hold(t, m)
+		asked := time.Now()
+		tries := map[string]*fairlock.Mutex{
+			"usual":     fairlock.New(other, kit.Name(t)),
+			"with more": fairlock.New(other, kit.Name(t), headwaiter.WithPriority(1)),
+		}
+		busy := func(name string, waiting int) {
+			_, err := tries[name].TryLock(t.Context())
+			require.ErrorIs(t, err, lease.ErrBusy, name)
+			var e *lease.BusyError
+			require.ErrorAs(t, err, &e, name)
+			require.Equal(t, holder.ID(), e.Client, name)
+			require.Equal(t, l.Token(), e.Token, name)
+			require.Equal(t, waiting, e.Waiting, name)
+			const way = 2 * time.Second // that the answer was on its way, at the most
+			require.WithinRange(t, e.Since, begun.Add(-way), asked.Add(way), name)
+			require.Regexp(t, `busy: client \S+ holds it with token \d+ for \S+`, err.Error(), name)
+		}
+		for name := range tries {
+			busy(name, 0)
+		}
+		waits := joins(t, 1, dialMutex(t, s), m)
+		for name := range tries {
+			busy(name, 1)
+		}
+		next := kit.Next(t, l, waits)
+		lock, queue, _ := keysOf(kit.Name(t))
+		kit.Release(t, next)
+		s.Do("HSET", lock, "high", "2")
+		s.Do("ZADD", queue, "1", "dead1:1:x:1:10000:300", "2", "dead2:1:x:1:10000:300")
+		s.Do("PEXPIRE", queue, "60000")
+		_, err := m.TryLock(t.Context())
+		require.EqualError(t, err, `fairlock: try lock "`+kit.Name(t)+`": busy`, "nobody holds, and others wait")
+	})
+}
+
+// A try that calls the keeper says that the lock is busy, however short its own wait may be.
+func TestATryThatMayWaitForLessThanItCallsIsBusy(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		_, m := kept(t, s)
+		l := hold(t, m)
+		_, err := dialMutex(t, s, headwaiter.WithMaxWait(20*time.Millisecond)).TryLock(t.Context())
+		require.ErrorIs(t, err, lease.ErrBusy)
+		l.Unlock()
+	})
+}
+
+// usedUp is a client on a caller's client whose one connection for subscriptions and waits is in use; free ends that.
+func usedUp(t *testing.T, s *redistest.Embedded) (c *headwaiter.Client, free func()) {
+	t.Helper()
+	o := s.Option()
+	o.BlockingPoolSize, o.PipelineMultiplex = 1, -1
+	rc := kit.Got(rueidis.NewClient(o))(t)
+	t.Cleanup(rc.Close)
+	_, free = rc.Dedicate()
+	c = kit.Got(headwaiter.New(rc, headwaiter.Options{Name: "test"}))(t)
+	return c, free
+}
+
+// closes ends a client, which does not wait for a connection that its caller uses.
+func closes(t *testing.T, c *headwaiter.Client) {
+	t.Helper()
+	end := kit.Run(func() error { return c.Shutdown(context.Background()) })
+	synctime.Pass(time.Second)
+	require.True(t, end.Returned())
+	require.NoError(t, end.Err(t))
+}
+
+func TestAClientEndsThoughTheConnectionsOfItsCallerAreUsedUp(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c, free := usedUp(t, s)
+		defer free()
+		l, ctx := hold(t, dialMutex(t, s)), kit.Within(t, 10*time.Second)
+		kit.Fails(t, kit.Err(fairlock.New(c, kit.Name(t)).Lock(ctx)), context.DeadlineExceeded, "raise BlockingPoolSize")
+		call := kit.Lock(t.Context(), fairlock.New(c, kit.Name(t)).Lock)
+		synctest.Wait()
+		closes(t, c)
+		require.Error(t, call.Err(t))
+		kit.Release(t, l)
+	})
+}
+
+func TestAWaitForReplicasEndsThoughTheConnectionsOfItsCallerAreUsedUp(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c, free := usedUp(t, s)
+		defer free()
+		ctx := kit.Within(t, 10*time.Second)
+		m := fairlock.New(c, kit.Name(t), headwaiter.WithReplicas(1, time.Second))
+		kit.Fails(t, kit.Err(m.Lock(ctx)), context.DeadlineExceeded, "raise BlockingPoolSize")
+		call := kit.Lock(t.Context(), m.Lock)
+		synctest.Wait()
+		closes(t, c)
+		require.Error(t, call.Err(t))
+	})
+}
+
+// What comes when nobody wants it any more goes back, and what is wanted comes as soon as it is there.
+func TestAConnectionThatComesLateIsUsedOrGoesBack(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c, free := usedUp(t, s)
+		l := hold(t, dialMutex(t, s))
+		call := kit.Lock(t.Context(), fairlock.New(c, kit.Name(t)).Lock)
+		synctime.Pass(10 * time.Second)
+		free()
+		synctime.Pass(10 * time.Second)
+		heard := c.Stats().Messages
+		kit.PassOn(t, l, call)
+		require.Greater(t, c.Stats().Messages, heard, "the grant came by message")
+		closes(t, c)
+	})
+}
+
+// Each round closes at another moment of the call.
+func TestCloseLeavesNothingOfACallAtAnyMoment(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		holder := dialMutex(t, s)
+		l := hold(t, holder)
+		for i := range 40 {
+			c := kit.Dial(t, s)
+			w := begin(t.Context(), fairlock.New(c, kit.Name(t)))
+			for range i {
+				inspect(t, holder) // The time of some scripts.
+			}
+			require.NoError(t, c.Shutdown(t.Context()))
+			require.ErrorIs(t, w.Err(t), lease.ErrClosed)
+			require.Empty(t, inspect(t, holder).Queue, "round %d: Close came back, and its call is still queued", i)
+		}
+		kit.Release(t, l)
+	})
+}
+
+// A look whose script the server does not know is sent again, behind the end that was sent meanwhile.
+func TestCloseLeavesNothingOfALookThatIsSentTwice(t *testing.T) {
+	s := kit.Start(t)
+	holder, other := dialMutex(t, s), fairlock.New(kit.Dial(t, s), "other")
+	l := hold(t, holder)
+	for i := range 100 {
+		s.Do("SCRIPT", "FLUSH")
+		kit.Release(t, hold(t, other)) // So that it knows all others.
+		inspect(t, holder)
+		c := kit.Dial(t, s)
+		w := begin(t.Context(), fairlock.New(c, kit.Name(t)))
+		for range i % 12 {
+			inspect(t, holder) // The time of some scripts.
+		}
+		require.NoError(t, c.Shutdown(t.Context()))
+		require.ErrorIs(t, w.Err(t), lease.ErrClosed)
+		require.Empty(t, inspect(t, holder).Queue, "round %d: Close came back, and its call is still queued", i)
+	}
+	kit.Release(t, l)
 }

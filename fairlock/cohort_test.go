@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
@@ -31,16 +32,14 @@ func mates(t *testing.T, m *fairlock.Mutex, n int) []*call {
 }
 
 func TestACohortPassesItsHoldOnInOrderAndSendsNothing(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		c := kit.Dial(t, s)
+	kit.BubbleOne(t, func(t *testing.T, _ *redistest.Embedded, c *headwaiter.Client) {
 		m := fairlock.New(c, kit.Name(t), fairlock.WithCohort(8))
 		l := hold(t, m)
 		calls := mates(t, m, 8)
 		before := c.Stats()
 		for i, mate := range calls {
 			old := l
-			kit.Release(t, l)
-			l = mate.Value(t)
+			l = kit.Next(t, l, mate)
 			require.Greater(t, l.Token(), old.Token())
 			require.ErrorIs(t, context.Cause(old.Context()), lease.ErrReleased)
 			require.NoError(t, l.Context().Err())
@@ -60,9 +59,7 @@ func TestACohortPassesItsHoldOnInOrderAndSendsNothing(t *testing.T) {
 // A call of another client that came between two mates is overtaken by as many as may pass, and not by one more.
 func TestAStrangerIsOvertakenByACohortOnlyUpToItsNumber(t *testing.T) {
 	for passes := range 4 {
-		t.Run(fmt.Sprint(passes), func(t *testing.T) {
-			overtaken(t, passes)
-		})
+		t.Run(fmt.Sprint(passes), func(t *testing.T) { overtaken(t, passes) })
 	}
 }
 
@@ -154,20 +151,16 @@ func TestAMateBehindTheLastPassIsQueuedAheadOfWhoCameLater(t *testing.T) {
 // A call that was given up before its answer came tells nothing of the server: the next leader's ask still goes with the
 // end of the hold, and ahead of who came later.
 func TestACallThatIsGivenUpCostsNoMateItsPlace(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		d := faults.NewDialer(t, s.Dial)
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
 		m := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), fairlock.WithCohort(1))
 		l := hold(t, m)
 		calls := mates(t, m, 2)
 		synctime.Pass(time.Second)
 		calls = append(calls, begin(t.Context(), dialMutex(t, s)))
 		queued(t, m, 1)
-		d.Delay(5 * time.Millisecond)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		_, err := m.TryLock(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		synctime.Pass(100 * time.Millisecond)
+		d.Delay(time.Second) // Beside another request a call is given up only when its answer is slow.
+		require.ErrorIs(t, kit.Err(m.TryLock(kit.Within(t, time.Millisecond))), context.DeadlineExceeded)
+		synctime.Pass(2 * time.Second)
 		d.Delay(0)
 		inTurn(t, l, calls)
 	})
@@ -205,10 +198,8 @@ func TestAMateThatGivesUpLeavesNothingBehind(t *testing.T) {
 		cancel()
 		err := gone.Err(t)
 		require.ErrorIs(t, err, context.Canceled)
-		var wait *lease.WaitError
-		require.ErrorAs(t, err, &wait)
-		kit.Release(t, l)
-		kit.Release(t, stays.Value(t))
+		kit.As[*lease.WaitError](t, err)
+		kit.PassOn(t, l, stays)
 		kit.Release(t, hold(t, m))
 	})
 }
@@ -218,12 +209,9 @@ func TestMatesGoOnWhenTheHoldIsLost(t *testing.T) {
 		m := dialMutex(t, s, fairlock.WithCohort(4))
 		l := hold(t, m)
 		calls := mates(t, m, 3)
-		kit.Release(t, l)
-		l = calls[0].Value(t)
-		_, err := dialMutex(t, s).ForceRelease(t.Context(), 0)
-		require.NoError(t, err)
-		<-l.Context().Done()
-		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrForced)
+		l = kit.Next(t, l, calls[0])
+		require.NoError(t, kit.Err(dialMutex(t, s).ForceRelease(t.Context(), 0)))
+		require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
 		token := l.Token()
 		require.ErrorIs(t, l.Release(t.Context()), lease.ErrLost)
 		for _, c := range calls[1:] {
@@ -236,31 +224,27 @@ func TestMatesGoOnWhenTheHoldIsLost(t *testing.T) {
 }
 
 func TestCloseEndsTheCallsOfMates(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		c := kit.Dial(t, s)
+	kit.BubbleOne(t, func(t *testing.T, _ *redistest.Embedded, c *headwaiter.Client) {
 		m := fairlock.New(c, kit.Name(t), fairlock.WithCohort(4))
 		l := hold(t, m)
 		calls := mates(t, m, 3)
-		require.NoError(t, c.Close(t.Context()))
+		require.NoError(t, c.Shutdown(t.Context()))
 		<-l.Context().Done()
 		for _, call := range calls {
 			require.ErrorIs(t, call.Err(t), lease.ErrClosed)
 		}
-		_, err := m.Lock(t.Context())
-		require.ErrorIs(t, err, lease.ErrClosed)
+		require.ErrorIs(t, kit.Err(m.Lock(t.Context())), lease.ErrClosed)
 	})
 }
 
 func TestALeadersFailureIsItsOwn(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		m := dialMutex(t, s, fairlock.WithCohort(4))
-		held := hold(t, dialMutex(t, s))
+		m, held := dialMutex(t, s, fairlock.WithCohort(4)), hold(t, dialMutex(t, s))
 		ctx, cancel := context.WithCancel(t.Context())
 		leader := begin(ctx, m)
 		queued(t, m, 1)
 		calls := mates(t, m, 2)
-		cancel()
-		require.ErrorIs(t, leader.Err(t), context.Canceled)
+		kit.Cancel(t, cancel, leader)
 		kit.Release(t, held)
 		for _, c := range calls {
 			kit.Release(t, c.Value(t))
@@ -271,7 +255,7 @@ func TestALeadersFailureIsItsOwn(t *testing.T) {
 // What a cohort must not change: one holder at a time, tokens that rise, nothing lost, with clients that cancel.
 func TestCohortsOfSeveralClientsExcludeEachOther(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		const clients, workers, holds = 3, 6, 60
+		const clients, workers, holds = 3, 6, 25
 		var (
 			mu     sync.Mutex
 			inside int
@@ -322,8 +306,7 @@ func TestCohortsOfSeveralClientsExcludeEachOther(t *testing.T) {
 
 // A release with a mate waiting sends the mate's ask too. Neither of the two waits for the answer for longer than it may.
 func TestAReleaseAndALockInACohortEndWithTheirContexts(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		d := faults.NewDialer(t, s.Dial)
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
 		m := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), fairlock.WithCohort(1))
 		l := hold(t, m)
 		first := mates(t, m, 1)[0]
@@ -340,12 +323,8 @@ func TestAReleaseAndALockInACohortEndWithTheirContexts(t *testing.T) {
 		}
 		d.Freeze(faults.ToServer, faults.ToClient)
 		began := time.Now()
-		mate := within(600*time.Millisecond, func(ctx context.Context) error {
-			_, err := m.Lock(ctx)
-			return err
-		})
-		release := within(300*time.Millisecond, l.Release)
-		require.ErrorIs(t, release.Err(t), lease.ErrUnconfirmed)
+		mate := within(600*time.Millisecond, func(ctx context.Context) error { return kit.Err(m.Lock(ctx)) })
+		require.ErrorIs(t, within(300*time.Millisecond, l.Release).Err(t), lease.ErrUnconfirmed)
 		require.Equal(t, 300*time.Millisecond, time.Since(began))
 		require.ErrorIs(t, mate.Err(t), context.DeadlineExceeded)
 		require.Equal(t, 600*time.Millisecond, time.Since(began))
@@ -363,17 +342,14 @@ func TestACohortDoesNotOvertakeMoreAfterTheClockSteppedBack(t *testing.T) {
 		m, other := dialMutex(t, s, fairlock.WithCohort(1)), dialMutex(t, s)
 		l := hold(t, m)
 		for _, next := range []*fairlock.Mutex{other, m} { // So that there is a highest arrival, and both hear.
-			c := begin(t.Context(), next)
-			queued(t, m, 1)
-			kit.Release(t, l)
-			l = c.Value(t)
+			c := joins(t, 1, next, m)
+			l = kit.Next(t, l, c)
 		}
 		kit.Release(t, l)
 		s.Miniredis().SetTime(time.Now().Add(-time.Hour))
 		synctime.Pass(time.Second) // The next answer is news of the clock.
 		l = hold(t, m)
-		stranger := begin(t.Context(), other)
-		queued(t, m, 1)
+		stranger := joins(t, 1, other, m)
 		overtaken := 0
 		for _, mate := range mates(t, m, 6) {
 			kit.Release(t, l)

@@ -1,40 +1,36 @@
 package fairlock_test
 
 import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
 	"slices"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/enginetest"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 )
-
-func TestAnUncontendedCycleIsTwoScriptsAndNothingElse(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		m := dialMutex(t, s)
-		l := hold(t, m) // The server learns the scripts.
-		kit.Listening(t, s, 1)
-		kit.Release(t, l)
-		s.ResetStats()
-		const cycles = 200
-		for range cycles {
-			kit.Release(t, hold(t, m))
-		}
-		require.Equal(t, map[string]int64{"evalsha": 2 * cycles}, kit.Scripts(s))
-	})
-}
 
 // Eleven objects are this library's and two of rueidis; with the race detector, which empties pools, two more. The server is
 // another process, as what it allocates would count here.
 func TestAnUncontendedCycleAllocatesLittle(t *testing.T) {
-	m := dialMutex(t, redistest.Start(t))
-	ctx := t.Context()
+	m, ctx := dialMutex(t, redistest.Start(t)), t.Context()
 	cycle := func() {
 		l, err := m.Lock(ctx)
 		if err == nil {
@@ -45,76 +41,13 @@ func TestAnUncontendedCycleAllocatesLittle(t *testing.T) {
 		}
 	}
 	cycle()
-	require.LessOrEqual(t, testing.AllocsPerRun(200, cycle), 17.0)
-}
-
-func TestATryThatFailsIsOneScript(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		holder, other := dialMutex(t, s), dialMutex(t, s)
-		l := hold(t, holder)
-		_, err := other.TryLock(t.Context())
-		require.ErrorIs(t, err, lease.ErrBusy)
-		kit.Listening(t, s, 1)
-		s.ResetStats()
-		for range 50 {
-			_, err := other.TryLock(t.Context())
-			require.ErrorIs(t, err, lease.ErrBusy)
-		}
-		require.Equal(t, map[string]int64{"evalsha": 50}, kit.Scripts(s))
-		kit.Release(t, l)
-	})
-}
-
-// The two alternate: each asks while the other holds, so every release hands on.
-func TestAHandOffOfAHotLockIsTwoScriptsAndOneMessage(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		clients := []*headwaiter.Client{kit.Dial(t, s), kit.Dial(t, s)}
-		ms := []*fairlock.Mutex{fairlock.New(clients[0], kit.Name(t)), fairlock.New(clients[1], kit.Name(t))}
-		turn, l := 0, hold(t, ms[0])
-		handOn := func() {
-			turn = 1 - turn
-			asks := clients[turn].Stats().Asks
-			c := begin(t.Context(), ms[turn])
-			_, queue, _ := keysOf(kit.Name(t))
-			kit.Eventually(t, "the other to wait", func() bool { return s.Int("ZCARD", queue) == 1 })
-			require.Equal(t, asks+1, clients[turn].Stats().Asks)
-			kit.Release(t, l)
-			l = c.Value(t)
-		}
-		for i := range 4 { // Both subscribe, and the server learns the scripts.
-			handOn()
-			kit.Listening(t, s, min(i+1, len(clients)))
-		}
-		heard := clients[0].Stats().Messages + clients[1].Stats().Messages
-		checks := clients[0].Stats().Checks + clients[1].Stats().Checks
-		s.ResetStats()
-		begun := time.Now()
-		const handOffs = 200
-		for range handOffs {
-			handOn()
-		}
-		got := kit.Scripts(s)
-		looked := clients[0].Stats().Checks + clients[1].Stats().Checks - checks
-		// Each client looks about every two seconds while it waits, and this may take some on a busy machine.
-		require.LessOrEqual(t, looked, 5+2*uint64(time.Since(begun)/time.Second), "checks are for what goes wrong")
-		// One of each client may have been under way when the counting began.
-		require.LessOrEqual(t, got["evalsha"], int64(2*handOffs)+int64(looked)+2)
-		require.GreaterOrEqual(t, got["evalsha"], int64(2*handOffs))
-		require.Equal(t, int64(handOffs), got["publish"])
-		delete(got, "evalsha")
-		require.Equal(t, map[string]int64{"publish": handOffs, "pubsub|numsub": handOffs}, got)
-		kit.Eventually(t, "one message a hand-off", func() bool { // A check may have been faster.
-			return clients[0].Stats().Messages+clients[1].Stats().Messages == heard+handOffs
-		})
-		kit.Release(t, l)
-	})
+	require.LessOrEqual(t, testing.AllocsPerRun(200, cycle), 16.0)
 }
 
 func TestOnlyTheHeadIsWoken(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		holder := dialMutex(t, s)
-		l := hold(t, holder)
-		clients := make([]*headwaiter.Client, 10)
+		l, clients := hold(t, holder), make([]*headwaiter.Client, 10)
 		calls := make([]*call, len(clients))
 		for i := range clients {
 			clients[i] = kit.Dial(t, s)
@@ -130,8 +63,7 @@ func TestOnlyTheHeadIsWoken(t *testing.T) {
 		want := make([]uint64, len(clients))
 		require.Equal(t, want, heard())
 		for i, c := range calls {
-			kit.Release(t, l)
-			l = c.Value(t)
+			l = kit.Next(t, l, c)
 			want[i] = 1
 			kit.Eventually(t, "a message to the head alone", func() bool { return slices.Equal(want, heard()) })
 		}
@@ -140,68 +72,321 @@ func TestOnlyTheHeadIsWoken(t *testing.T) {
 	})
 }
 
-func TestWithinOneClientNothingIsPublished(t *testing.T) {
+// Who takes and frees a lock that nobody else wants looks at its hash alone, and writes two fields of it.
+func TestALockThatNobodyElseWantsIsItsHash(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
-		m := fairlock.New(c, kit.Name(t))
-		kit.Release(t, hold(t, m))
+		m := dialMutex(t, s, headwaiter.WithLease(15*time.Second)) // No renewal comes in between.
+		kit.Release(t, hold(t, m))                                 // The first makes the keys live.
 		s.ResetStats()
-		var inside exclusive
-		var workers sync.WaitGroup
-		for range 16 {
-			workers.Go(func() {
-				for range 20 {
-					l, err := m.Lock(t.Context())
-					if !inside.enter(t, l, err) {
-						return
-					}
-					inside.leave()
-					if err := l.Release(t.Context()); err != nil {
-						t.Errorf("release: %v", err)
-					}
-				}
-			})
+		const cycles = 10
+		for range cycles {
+			kit.Release(t, hold(t, m))
 		}
-		workers.Wait()
-		require.Equal(t, 16*20, inside.entries)
-		got := kit.Scripts(s)
-		require.Zero(t, c.Stats().Missed, "nothing was sent that could have been missed")
-		require.Zero(t, got["publish"])
-		require.Zero(t, got["pubsub|numsub"])
-		require.LessOrEqual(t, got["subscribe"], int64(1))
+		stats := s.CommandStats()
+		for command, times := range map[string]int64{"evalsha": 2, "time": 1, "hmget": 2, "hset": 1, "hdel": 1} {
+			require.Equal(t, times*cycles, stats[command], command)
+			delete(stats, command)
+		}
+		require.Empty(t, stats)
+		lock, _, _ := keysOf(kit.Name(t))
+		l := hold(t, m)
+		require.Equal(t, int64(4), s.Int("HLEN", lock), "owner, token, version and how long the key lives")
+		kit.Release(t, l)
 	})
 }
 
-// exclusive is what a lock protects. Its mutex is for the race detector's sake alone: entering while
-// another is inside is an error.
-type exclusive struct {
-	mu      sync.Mutex
-	inside  bool
-	token   uint64
-	entries int
+// A pinged is a connection whose PINGs are counted.
+type pinged struct {
+	net.Conn
+	pings *atomic.Int64
 }
 
-// enter notes that the holder of l came in, and reports whether it did.
-func (e *exclusive) enter(t testing.TB, l interface{ Token() uint64 }, err error) bool {
-	if err != nil {
+func (p pinged) Write(b []byte) (int, error) {
+	p.pings.Add(int64(bytes.Count(b, []byte("PING"))))
+	return p.Conn.Write(b)
+}
+
+// What an idle client costs Redis grows with the number of clients, so it is little: a PING in ten seconds for each
+// connection that says nothing else.
+func TestIdleConnectionsAreSeldomPinged(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		var pings, dialed atomic.Int64
+		c := kit.Dial(t, s, func(o *headwaiter.Options) {
+			o.Redis.DialCtxFn = func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+				dialed.Add(1)
+				conn, err := s.Dial()
+				return pinged{conn, &pings}, err
+			}
+		})
+		l := hold(t, fairlock.New(c, kit.Name(t)))
+		synctime.Pass(time.Minute)
+		require.GreaterOrEqual(t, dialed.Load(), int64(3), "commands, renewals, subscriptions")
+		require.LessOrEqual(t, pings.Load(), 6*dialed.Load())
+		require.Positive(t, pings.Load(), "a proxy may live where the server is gone")
+		kit.Release(t, l)
+	})
+}
+
+// These run before the tests that run beside each other, so that the goroutines are their own. The
+// embedded server is slow at scripts: it gets fewer cycles.
+func TestNothingIsLeftAfter10000Cycles(t *testing.T) {
+	kit.Long(t, "10 s: as many cycles as a process has in an hour")
+	leavesNothing(t, redistest.Start(t), 10_000)
+}
+
+func TestNothingIsLeftAfter300CyclesOnTheEmbeddedServer(t *testing.T) {
+	leavesNothing(t, redistest.Mini(t), 300)
+}
+
+func leavesNothing(t *testing.T, s redistest.Backend, cycles int) {
+	t.Helper()
+	start := goleak.IgnoreCurrent()
+	const workers, locks = 10, 4
+	short := linger(100 * time.Millisecond)
+	clients := []*headwaiter.Client{kit.Dial(t, s, short), kit.Dial(t, s, short)}
+	name := func(i int) string { return fmt.Sprintf("%s:%d", kit.Name(t), i) }
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			for i := range cycles / workers {
+				cycle(t, fairlock.New(clients[w%2], name(rand.N(locks))), i)
+			}
+		})
+	}
+	all.Wait()
+	for i := range locks {
+		kit.Eventually(t, "the locks to be free", func() bool {
+			info := inspect(t, fairlock.New(clients[0], name(i)))
+			return info.Waiting == 0 && !info.Held // What was granted at the last moment is given back.
+		})
+	}
+	kit.Eventually(t, "the subscriptions to end", func() bool { return len(s.List("PUBSUB", "CHANNELS")) == 0 })
+	kit.Expiring(t, s)
+	for _, c := range clients {
+		require.Zero(t, c.Stats().Lost)
+		require.NoError(t, c.Shutdown(t.Context()))
+	}
+	goleak.VerifyNone(t, start)
+}
+
+// cycle is one of: a lock, a try, a lock that is given up soon.
+func cycle(t *testing.T, m *fairlock.Mutex, i int) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	get := m.Lock
+	switch i % 3 {
+	case 1:
+		get = m.TryLock
+	case 2:
+		time.AfterFunc(rand.N(3*time.Millisecond), cancel)
+	}
+	l, err := get(ctx)
+	switch {
+	case err == nil:
+		if err := l.Release(context.Background()); err != nil {
+			t.Errorf("release: %v", err)
+		}
+	case i%3 == 0:
 		t.Errorf("lock: %v", err)
-		return false
+	case i%3 == 1:
+		if !errors.Is(err, lease.ErrBusy) {
+			t.Errorf("try: %v", err)
+		}
+	case !errors.Is(err, context.Canceled):
+		t.Errorf("a lock given up: %v", err)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.inside {
-		t.Errorf("two holders: tokens %d and %d", e.token, l.Token())
-	}
-	if l.Token() <= e.token {
-		t.Errorf("token %d came after %d", l.Token(), e.token)
-	}
-	e.inside, e.token = true, l.Token()
-	e.entries++
-	return true
 }
 
-func (e *exclusive) leave() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.inside = false
+// refused asserts that an acquisition fails for lack of memory, with words that say what to change.
+func refused(t *testing.T, err error) {
+	t.Helper()
+	kit.Fails(t, err, "OOM", "raise maxmemory")
+}
+
+func TestAFullMemoryRefusesNewCallsAndServesTheOldOnes(t *testing.T) {
+	s := kit.Start(t)
+	observer := dialMutex(t, s)
+	c := crowdAt(t, s, kit.Name(t), 2*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	leaver := begin(ctx, dialMutex(t, s))
+	queued(t, observer, 3)
+	newcomer := dialMutex(t, s)
+
+	s.Do("CONFIG", "SET", "maxmemory", "1")
+	refused(t, begin(t.Context(), newcomer).Err(t))
+	refused(t, kit.Err(fairlock.New(kit.Dial(t, s), kit.Name(t)+":free").TryLock(t.Context())))
+	require.Equal(t, 3, inspect(t, observer).Waiting)
+
+	for range 4 { // Longer than the lease: renewals work.
+		until := number(t, s, c.name, "until")
+		kit.Eventually(t, "a renewal", func() bool { return number(t, s, c.name, "until") > until })
+	}
+	require.NoError(t, c.held.Context().Err())
+	kit.Cancel(t, cancel, leaver)
+	queued(t, observer, 2)
+	kit.Release(t, c.held)
+	c.emptied(t)
+	info := inspect(t, observer)
+	require.False(t, info.Held)
+	require.Zero(t, info.Waiting)
+	refused(t, begin(t.Context(), newcomer).Err(t))
+
+	s.Do("CONFIG", "SET", "maxmemory", "0")
+	kit.Free(t, newcomer)
+}
+
+func TestAWaiterThatLooksAtALockWhoseHolderDiedGetsItInAFullMemory(t *testing.T) {
+	s := kit.Start(t)
+	observer, p := dialMutex(t, s), kit.Proxy(t, s)
+	l := hold(t, fairlock.New(kit.Dial(t, s, kit.Through(p)), kit.Name(t), headwaiter.WithLease(time.Second)))
+	waiter := joins(t, 1, dialMutex(t, s), observer)
+	s.Do("CONFIG", "SET", "maxmemory", "1")
+	p.Away()
+	next := waiter.Value(t)
+	require.Error(t, l.Context().Err())
+	kit.Release(t, next)
+	p.Heal()
+	s.Do("CONFIG", "SET", "maxmemory", "0")
+	kit.Free(t, observer)
+}
+
+// full is the error of a call that finds no room.
+func full(t testing.TB, err error) *lease.QueueFullError {
+	t.Helper()
+	require.ErrorIs(t, err, lease.ErrQueueFull)
+	return kit.As[*lease.QueueFullError](t, err)
+}
+
+// Clients that do not exist wait in their thousands, by calls without a limit.
+func TestTheDeadDoNotFillAQueue(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		m := dialMutex(t, s, headwaiter.WithQueueLimit(2))
+		l := hold(t, m)
+		bury(t, s, kit.Name(t), dead)
+		first := begin(t.Context(), m)
+		kit.Eventually(t, "the first to wait", func() bool { return inspect(t, m).Waiting == dead+1 })
+		second := joins(t, 2, m, m)
+		require.Equal(t, 2, full(t, begin(t.Context(), m).Err(t)).Waiting)
+		kit.PassOn(t, l, first, second)
+	})
+}
+
+// What is skipped although it lives comes back with its arrival, to a queue that is full by then.
+func TestAWaiterThatComesBackIsNotRefused(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		m := dialMutex(t, s, headwaiter.WithQueueLimit(1))
+		l := hold(t, m)
+		c := joins(t, 1, dialMutex(t, s, headwaiter.WithQueueLimit(1)), m)
+		ticket := inspect(t, m).Queue[0].Ticket
+		_, queue, _ := keysOf(kit.Name(t))
+		require.EqualValues(t, 1, s.Int("ZREM", queue, ticket))
+		other := begin(t.Context(), dialMutex(t, s)) // Without a limit: it may come later.
+		queued(t, m, 2)                              // Its check brings the first one back.
+		kit.PassOn(t, l, c, other)
+	})
+}
+
+// None of them listens yet, so each finds room at its first look.
+func TestOfCallsThatComeTogetherAsManyWaitAsMay(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		const calls, limit = 8, 2
+		m := dialMutex(t, s)
+		l := hold(t, m)
+		var all []*call
+		for range calls {
+			all = append(all, begin(t.Context(), dialMutex(t, s, headwaiter.WithQueueLimit(limit))))
+		}
+		var wait []*call
+		kit.Eventually(t, "all but those that may wait to be refused", func() bool {
+			wait = slices.DeleteFunc(slices.Clone(all), (*call).Returned)
+			return len(wait) <= limit
+		})
+		require.Len(t, wait, limit)
+		queued(t, m, limit)
+		for _, c := range all {
+			if c.Returned() {
+				require.Equal(t, limit, full(t, c.Err(t)).Waiting)
+			}
+		}
+		kit.Release(t, l)
+		for range wait {
+			kit.Eventually(t, "the next to hold", func() bool { return slices.ContainsFunc(wait, (*call).Returned) })
+			i := slices.IndexFunc(wait, (*call).Returned)
+			kit.Release(t, wait[i].Value(t))
+			wait = slices.Delete(wait, i, i+1)
+		}
+	})
+}
+
+// Of as many refusals as there may be one looks who lives.
+func TestARefusalLooksAtNobodyRightBehindAnother(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		holder, waiter, client := dialMutex(t, s), dialMutex(t, s), kit.Dial(t, s)
+		l := hold(t, holder)
+		first, second := joins(t, 1, waiter, holder), joins(t, 2, waiter, holder)
+		refused := func(opts ...fairlock.Option) int64 {
+			synctime.Pass(time.Second) // What was looked at before counts no more.
+			m := fairlock.New(client, kit.Name(t), append(opts, headwaiter.WithQueueLimit(2))...)
+			full(t, begin(t.Context(), m).Err(t))
+			s.ResetStats()
+			for range 20 {
+				require.Equal(t, 2, full(t, begin(t.Context(), m).Err(t)).Waiting)
+			}
+			return kit.Scripts(s)["pubsub|numsub"]
+		}
+		require.Zero(t, refused())
+		require.Zero(t, refused(headwaiter.WithPriority(1)))
+		lock, _, suspects := keysOf(kit.Name(t))
+		s.Do("HSET", lock, "marked", "1")
+		s.Do("ZADD", suspects, strconv.FormatInt(time.Now().UnixMicro(), 10), "killed")
+		require.Zero(t, refused(), "beside a suspect")
+		kit.PassOn(t, l, first, second)
+	})
+}
+
+func TestWhatCannotBeAskedOfAQueueIsInvalid(t *testing.T) {
+	s := redistest.Mini(t)
+	for _, n := range []int{0, -1, lease.MaxQueueLimit + 1} {
+		_, err := dialMutex(t, s, headwaiter.WithQueueLimit(n)).Lock(t.Context())
+		kit.Fails(t, err, lease.ErrInvalid, fmt.Sprintf("WithQueueLimit: a limit of %d ", n))
+	}
+}
+
+// BenchmarkKeep takes up a lock that its client keeps.
+func BenchmarkKeep(b *testing.B) {
+	s := redistest.Start(b)
+	m := fairlock.New(kit.Dial(b, s), "kept", fairlock.WithKeep(time.Minute))
+	ctx := b.Context()
+	b.ReportAllocs()
+	spans := make([]time.Duration, 0, 1<<20)
+	for b.Loop() {
+		begun := time.Now()
+		l, err := m.Lock(ctx)
+		if err != nil {
+			b.Fatal(err)
+		}
+		spans = append(spans, time.Since(begun))
+		l.Unlock()
+	}
+	slices.Sort(spans)
+	b.ReportMetric(float64(spans[len(spans)/2].Nanoseconds()), "p50-ns")
+}
+
+// locker is the lock of a name, as a new client sees it.
+func locker(b *testing.B, s redistest.Backend, name string, opts ...fairlock.Option) enginetest.Locker {
+	return enginetest.LockerOf(b, fairlock.New(kit.Dial(b, s), name, opts...))
+}
+
+// What a history costs: with one in place of ours, without in place of theirs and, in the cycle, of the floor.
+func BenchmarkHistory(b *testing.B) {
+	s := redistest.Start(b)
+	b.Run("cycle", func(b *testing.B) {
+		enginetest.Cycles(b, locker(b, s, "kept", fairlock.WithHistory(100)), locker(b, s, "plain"), locker(b, s, "plain too"))
+	})
+	b.Run("hand-off", func(b *testing.B) {
+		enginetest.HandOffs(b,
+			func(b *testing.B) enginetest.Locker { return locker(b, s, "kept", fairlock.WithHistory(100)) },
+			func(b *testing.B) enginetest.Locker { return locker(b, s, "plain") })
+	})
 }

@@ -15,9 +15,8 @@ import (
 
 // A worker that takes many tasks at a time asks for their locks in one round trip.
 func ExampleTryLockEach() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 	locks := func(c *headwaiter.Client, names ...string) (all []*fairlock.Mutex) {
 		for _, name := range names {
 			all = append(all, fairlock.New(c, name))
@@ -44,9 +43,8 @@ func ExampleTryLockEach() {
 
 // Goroutines of one process pass the lock on among themselves, eight times at the most while others wait.
 func ExampleWithCohort() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 
 	cache := fairlock.New(clients[0], "cache", fairlock.WithCohort(8))
 	sum, done := 0, make(chan error)

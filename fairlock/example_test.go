@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -15,23 +16,17 @@ import (
 )
 
 // start is the README's start.
-func start(ctx context.Context, url string, ship func(context.Context, uint64) error) error {
-	client, err := headwaiter.DialURL(url) // redis://user:password@host:6379
+func start(ctx context.Context, ship func(context.Context, uint64) error) error {
+	client, err := headwaiter.DialURL(os.Getenv("REDIS_URL")) // redis://user:password@host:6379
 	if err != nil {
 		return err
 	}
-	defer client.Close(context.Background())
+	defer client.Close()
 
 	orders := fairlock.New(client, "orders:42")
-
-	held, err := orders.Lock(ctx) // waits its turn; ctx bounds the wait, not the hold
-	if err != nil {
-		return err // fairlock: lock "orders:42": waited 5s behind 2: context deadline exceeded
-	}
-	defer held.Release(context.Background())
-
-	// The work. held.Context() ends if the lock is lost; held.Token() goes with each write.
-	return ship(held.Context(), held.Token())
+	return orders.Do(ctx, func(ctx context.Context) error {
+		return ship(ctx, lease.Token(ctx)) // ctx ends if the lock is lost.
+	})
 }
 
 func Example() {
@@ -40,7 +35,8 @@ func Example() {
 		panic(err)
 	}
 	defer server.Close()
-	err = start(context.Background(), "redis://"+server.Addr(), func(held context.Context, token uint64) error {
+	_ = os.Setenv("REDIS_URL", "redis://"+server.Addr())
+	err = start(context.Background(), func(held context.Context, token uint64) error {
 		fmt.Println("shipping; lost:", held.Err(), "fenced:", token > 0)
 		return nil
 	})
@@ -52,9 +48,8 @@ func Example() {
 
 // A long job does its steps until somebody waits, and goes on behind that.
 func ExampleMutex_Lock_wanted() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 	catalogue := fairlock.New(clients[0], "catalogue")
 	held, err := catalogue.Lock(ctx)
 	if err != nil {
@@ -89,9 +84,8 @@ func ExampleMutex_Lock_wanted() {
 
 // A client that uses a lock again and again keeps it, until somebody else waits.
 func ExampleWithKeep() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 	mostly := fairlock.New(clients[0], "cache", fairlock.WithKeep(time.Minute))
 	asks := func() uint64 { return clients[0].Stats().Asks }
 
@@ -115,9 +109,8 @@ func ExampleWithKeep() {
 }
 
 func ExampleMutex_TryLock() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 
 	held, err := fairlock.New(clients[0], "report").Lock(ctx)
 	if err != nil {
@@ -147,7 +140,7 @@ func ExampleMutex_Lock_timeout() {
 	}
 	defer held.Release(context.Background())
 
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	_, err = fairlock.New(clients[1], "report").Lock(ctx)
 	var wait *lease.WaitError
@@ -172,9 +165,8 @@ func ExampleMutex_Do() {
 }
 
 func ExampleMutex_ForceRelease() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 
 	held, err := fairlock.New(clients[0], "device").Lock(ctx)
 	if err != nil {
@@ -219,5 +211,24 @@ func ExampleWithPriority() {
 	fmt.Println(held.Release(context.Background()))
 	// Output:
 	// <nil>
+	// <nil>
+}
+
+// Another wait and another lease for one call are those of another handle, which is only a name: nothing is sent for it.
+func ExampleNew_oneCall() {
+	ctx, clients, stop := kit.Ready(1)
+	defer stop()
+	client := clients[0]
+	report := fairlock.New(client, "report") // It waits for as long as ctx lasts, and has a lease of 10 s.
+	brief := fairlock.New(client, "report", headwaiter.WithMaxWait(100*time.Millisecond), headwaiter.WithLease(time.Minute))
+	held, err := report.Lock(ctx)
+	if err != nil {
+		panic(err)
+	}
+	_, err = brief.Lock(ctx)
+	fmt.Println(errors.Is(err, headwaiter.ErrWaitTimeout))
+	fmt.Println(held.Release(ctx))
+	// Output:
+	// true
 	// <nil>
 }

@@ -63,8 +63,7 @@ func newLateRig(t *testing.T, s *redistest.Embedded) lateRig {
 	l := hold(t, r.prompt)
 	c := begin(t.Context(), r.late)
 	queued(t, r.prompt, 1)
-	kit.Release(t, l)
-	kit.Release(t, c.Value(t))
+	kit.PassOn(t, l, c)
 	kit.Free(t, r.prompt)
 	return r
 }
@@ -82,8 +81,7 @@ func eachDelay(t *testing.T, run func(t *testing.T, r lateRig, delay time.Durati
 // giveUp calls Lock with a context that ends before the request runs.
 func (r lateRig) giveUp(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), given)
-	defer cancel()
+	ctx := kit.Within(t, given)
 	begun := time.Now()
 	require.ErrorIs(t, begin(ctx, r.late).Err(t), context.DeadlineExceeded)
 	require.Less(t, time.Since(begun), 2*given)
@@ -121,8 +119,8 @@ func (r lateRig) undisturbed(t *testing.T) {
 func TestTheMaximumHoldCountsFromTheGrantHoweverLateItsReply(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		r := newLateRig(t, s)
-		const most, late = time.Second, 400 * time.Millisecond
-		m := fairlock.New(r.client, kit.Name(t), headwaiter.WithMaxHold(most))
+		const most, late = 3 * time.Second, 400 * time.Millisecond
+		m := fairlock.New(r.client, kit.Name(t), headwaiter.WithMaxHold(most), headwaiter.WithLease(time.Second)) // It is confirmed: a third of the lease is over.
 		r.Freeze(faults.ToClient)
 		begun := time.Now()
 		c := begin(t.Context(), m)
@@ -130,8 +128,7 @@ func TestTheMaximumHoldCountsFromTheGrantHoweverLateItsReply(t *testing.T) {
 		r.Heal()
 		l := c.Value(t)
 		require.GreaterOrEqual(t, time.Since(begun), late)
-		<-l.Context().Done()
-		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrMaxHold)
+		require.ErrorIs(t, kit.Lost(t, l), lease.ErrMaxHold)
 		require.LessOrEqual(t, time.Since(begun), most)
 		kit.Release(t, begin(t.Context(), r.prompt).Value(t))
 	})
@@ -158,22 +155,17 @@ func TestAGrantWhoseMaximumIsOverIsNotReturned(t *testing.T) {
 // two is seen first is left to chance, and only on a connection that has answered so far, hence so many rounds.
 func TestTheLastErrorIsThatOfTheServer(t *testing.T) {
 	for round := range 20 {
-		t.Run(strconv.Itoa(round), func(t *testing.T) {
-			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-				r := newLateRig(t, s)
-				s.Fail("LOADING Redis is loading the dataset in memory")
-				ctx, cancel := context.WithTimeout(t.Context(), given)
-				defer cancel()
-				c := begin(ctx, r.late)
-				synctime.Pass(given / 2)
-				r.Freeze(faults.ToClient)
-				err := c.Err(t)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.ErrorContains(t, err, "LOADING")
-				r.Heal()
-				s.Fail("")
-				kit.Release(t, hold(t, r.late))
-			})
+		kit.BubbleOf(t, strconv.Itoa(round), func(t *testing.T, s *redistest.Embedded) {
+			r := newLateRig(t, s)
+			s.Fail("LOADING Redis is loading the dataset in memory")
+			ctx := kit.Within(t, given)
+			c := begin(ctx, r.late)
+			synctime.Pass(given / 2)
+			r.Freeze(faults.ToClient)
+			kit.Fails(t, c.Err(t), context.DeadlineExceeded, "LOADING")
+			r.Heal()
+			s.Fail("")
+			kit.Release(t, hold(t, r.late))
 		})
 	}
 }
@@ -194,8 +186,7 @@ func TestAReleaseThatWasRefusedTellsWhatBecameOfTheHoldMeanwhile(t *testing.T) {
 			given.Go(func() { give(l) })
 			synctime.Pass(200 * time.Millisecond)
 			s.Fail("")
-			_, err := other.ForceRelease(t.Context(), l.Token()) // Ahead of the next repetition.
-			require.NoError(t, err)
+			require.NoError(t, kit.Err(other.ForceRelease(t.Context(), l.Token()))) // Ahead of the next repetition.
 			synctime.Pass(2 * time.Second)
 			given.Wait()
 			told := o.Of(observe.Released, observe.Lost)
@@ -250,8 +241,7 @@ func TestACheckThatIsOvertakenByItsEndLeavesNobodyInTheQueue(t *testing.T) {
 		r.fresh.Store(true)
 		checks := r.client.Stats().Checks
 		kit.Eventually(t, "a check", func() bool { return r.client.Stats().Checks > checks })
-		cancel()
-		require.ErrorIs(t, c.Err(t), context.Canceled)
+		kit.Cancel(t, cancel, c)
 		synctime.Pass(delay)
 		r.emptied(t, l)
 	})
@@ -288,12 +278,9 @@ func TestAReleaseThatComesLateFreesTheLock(t *testing.T) {
 	eachDelay(t, func(t *testing.T, r lateRig, delay time.Duration) {
 		l := hold(t, r.late)
 		r.Freeze(faults.ToServer)
-		ctx, cancel := context.WithTimeout(t.Context(), given)
-		defer cancel()
+		ctx := kit.Within(t, given)
 		begun := time.Now()
-		err := l.Release(ctx)
-		require.ErrorIs(t, err, lease.ErrUnconfirmed)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		kit.Fails(t, l.Release(ctx), lease.ErrUnconfirmed, context.DeadlineExceeded)
 		require.Less(t, time.Since(begun), 2*given)
 		require.Error(t, l.Context().Err())
 		synctime.Pass(delay - given)
@@ -305,17 +292,13 @@ func TestAReleaseThatComesLateFreesTheLock(t *testing.T) {
 func TestAReleaseThatIsNeverAnsweredIsNotConfirmed(t *testing.T) {
 	t.Parallel()
 	for _, lasts := range []time.Duration{10 * time.Second, 12 * time.Hour} {
-		t.Run(lasts.String(), func(t *testing.T) {
-			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-				d := faults.NewDialer(t, s.Dial)
-				m := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), headwaiter.WithLease(lasts))
-				l := hold(t, m)
-				d.Drop()
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-				defer cancel()
-				require.ErrorIs(t, l.Release(ctx), lease.ErrUnconfirmed)
-				d.Heal()
-			})
+		kit.BubbleOf(t, lasts.String(), func(t *testing.T, s *redistest.Embedded) {
+			d := faults.NewDialer(t, s.Dial)
+			m := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), headwaiter.WithLease(lasts))
+			l := hold(t, m)
+			d.Drop()
+			require.ErrorIs(t, l.Release(kit.Within(t, 10*time.Minute)), lease.ErrUnconfirmed)
+			d.Heal()
 		})
 	}
 }
@@ -335,8 +318,7 @@ func TestRequestsOfAFormerHolderThatComeLateDisturbNobody(t *testing.T) {
 		r.Heal()
 		other := fairlock.New(r.client, kit.Name(t))
 		for range 100 { // A lease that was cut or freed would be taken.
-			_, err := other.TryLock(t.Context())
-			require.ErrorIs(t, err, lease.ErrBusy)
+			require.ErrorIs(t, kit.Err(other.TryLock(t.Context())), lease.ErrBusy)
 			synctime.Pass(100 * time.Millisecond)
 		}
 		holds(t, r.prompt, next)
@@ -373,8 +355,7 @@ func TestALateAskOfACohortLeavesNoHolder(t *testing.T) {
 		mate := begin(t.Context(), m)
 		first := leader.Value(t)
 		synctime.Pass(time.Millisecond)
-		kit.Release(t, first)
-		passed := mate.Value(t)
+		passed := kit.Next(t, first, mate)
 		require.Equal(t, first.Token()+1, passed.Token(), "the hold was passed on")
 		kit.Release(t, passed)
 		r.Heal()

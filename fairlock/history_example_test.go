@@ -23,7 +23,7 @@ func ExampleWithHistory() {
 	if err != nil {
 		panic(err)
 	}
-	defer client.Close(ctx)
+	defer client.Shutdown(ctx)
 	orders := fairlock.New(client, "orders:42", fairlock.WithHistory(20))
 	for range 2 {
 		if err := orders.Do(ctx, func(context.Context) error { return nil }); err != nil {

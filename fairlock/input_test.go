@@ -1,8 +1,9 @@
 package fairlock_test
 
 import (
-	"math"
-	"strings"
+	"cmp"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,97 +13,10 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
-
-const year = 365 * 24 * time.Hour
-
-// rejected asserts that calls of m fail with the error before anything reaches Redis.
-func rejected(t *testing.T, s redistest.Backend, m *fairlock.Mutex, is error, contains string) {
-	t.Helper()
-	s.ResetStats()
-	_, lockErr := m.Lock(t.Context())
-	_, tryErr := m.TryLock(t.Context())
-	require.Regexp(t, `^fairlock: lock ".*": `, lockErr.Error())
-	require.Regexp(t, `^fairlock: try lock ".*": `, tryErr.Error())
-	for _, err := range []error{lockErr, tryErr, m.Do(t.Context(), nil)} {
-		readable(t, err, is, contains)
-	}
-	require.Empty(t, kit.Scripts(s))
-	require.Zero(t, len(s.List("KEYS", "*{*")))
-}
-
-// readable asserts what an error is, and that it fits on a line and does nothing to a terminal.
-func readable(t *testing.T, err, is error, contains string) {
-	t.Helper()
-	require.ErrorIs(t, err, is)
-	require.ErrorContains(t, err, contains)
-	require.Less(t, len(err.Error()), 400)
-	require.Regexp(t, `^\P{C}*$`, err.Error())
-}
-
-func TestUnusableNamesAreRefusedBeforeRedis(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
-		for _, bad := range []struct {
-			name     string
-			is       error
-			contains string
-		}{
-			{"", lease.ErrInvalid, "empty"},
-			{"}", lease.ErrInvalid, "put something before it"},
-			{"}x", lease.ErrInvalid, "put something before it"},
-			{"a\nb", lease.ErrInvalid, "encode"},
-			{"a\x00b", lease.ErrInvalid, "encode"},
-			{"a\x1b[2Jb", lease.ErrInvalid, "encode"},
-			{"\xff", lease.ErrInvalid, "encode"},
-			{"a\xffb", lease.ErrInvalid, "encode"},
-			{"a\u0085b", lease.ErrInvalid, "encode"},
-			{strings.Repeat("x", lease.MaxName+1), lease.ErrTooLarge, "use a hash"},
-			{strings.Repeat("x", 1<<20), lease.ErrTooLarge, "use a hash"},
-			{strings.Repeat("\xff", 1<<20), lease.ErrTooLarge, "use a hash"},
-		} {
-			m := fairlock.New(c, bad.name)
-			rejected(t, s, m, bad.is, bad.contains)
-			_, err := m.Inspect(t.Context())
-			readable(t, err, bad.is, bad.contains)
-			_, err = m.ForceRelease(t.Context(), 0)
-			readable(t, err, bad.is, bad.contains)
-		}
-	})
-}
-
-func TestUnusualNamesWork(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		a, b := kit.Dial(t, s), kit.Dial(t, s)
-		names := []string{
-			"{x}", "a}b", "{}x", "{", "a{b}c", "a b", "%d%s", `"quoted"`, `back\slash`, "*", "[a-z]?", "$1",
-			"Prüfung/日本語/🔒", "a:b:queue", ":", "-", "--", "'; return 1", strings.Repeat("x", lease.MaxName),
-		}
-		for _, name := range names {
-			m, other := fairlock.New(a, name), fairlock.New(b, name)
-			l := hold(t, m)
-			c := begin(t.Context(), other)
-			queued(t, m, 1)
-			_, err := m.TryLock(t.Context())
-			require.ErrorIs(t, err, lease.ErrBusy)
-			kit.Release(t, l)
-			next := c.Value(t)
-			require.Greater(t, next.Token(), l.Token())
-			require.Equal(t, b.ID(), inspect(t, m).Holder.Client)
-			kit.Release(t, next)
-		}
-		if server, ok := s.(*redistest.Server); ok {
-			for _, name := range names {
-				lock, queue, suspects := keysOf(name)
-				require.NotZero(t, server.Int("EXISTS", lock))
-				require.Equal(t, redistest.Slot(lock), redistest.Slot(queue), "%q", name)
-				require.Equal(t, redistest.Slot(lock), redistest.Slot(suspects), "%q", name)
-			}
-		}
-	})
-}
 
 func TestNoClientIsNoClientAtOnce(t *testing.T) {
 	t.Parallel()
@@ -111,38 +25,14 @@ func TestNoClientIsNoClientAtOnce(t *testing.T) {
 	require.PanicsWithValue(t, says, func() { fairlock.New(&headwaiter.Client{}, "name") })
 }
 
-func TestUnusableTimesAreRefusedBeforeRedis(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
-		for _, d := range []time.Duration{
-			0, -1, -time.Second, time.Nanosecond, 500 * time.Microsecond, lease.MinLease - 1,
-			lease.MaxLease + 1, 290 * year, math.MaxInt64, math.MinInt64,
-		} {
-			rejected(t, s, fairlock.New(c, "name", headwaiter.WithLease(d)), lease.ErrInvalid, "WithLease: a lease of "+d.String()+" must be from 1ms to 365 days")
-			if d != 0 { // No maximum.
-				m := fairlock.New(c, "name", headwaiter.WithMaxHold(d))
-				rejected(t, s, m, lease.ErrInvalid, "WithMaxHold: ")
-				rejected(t, s, fairlock.New(c, "name", headwaiter.WithMaxStall(d)), lease.ErrInvalid, "WithMaxStall: ")
-			}
-		}
-		rejected(t, s, fairlock.New(c, "name", headwaiter.WithPriority(math.MaxInt)), lease.ErrTooLarge, "WithPriority: ")
-		rejected(t, s, fairlock.New(c, "name", headwaiter.WithPriority(math.MinInt)), lease.ErrTooLarge, "WithPriority: ")
-		rejected(t, s, fairlock.New(c, "", headwaiter.WithLease(0)), lease.ErrInvalid, "empty")
-	})
-}
-
 func TestExtremeTimesWork(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c, other := kit.Dial(t, s), kit.Dial(t, s)
+	kit.Two(t, func(t *testing.T, _ redistest.Backend, c, other *headwaiter.Client) {
 		long := fairlock.New(c, "long", headwaiter.WithLease(lease.MaxLease))
 		l := hold(t, long)
 		require.InDelta(t, lease.MaxLease, inspect(t, long).Holder.Left, float64(time.Minute))
 		require.WithinRange(t, l.Deadline(), time.Now().Add(lease.MaxLease*9/10), time.Now().Add(lease.MaxLease))
-		w := begin(t.Context(), fairlock.New(other, "long", headwaiter.WithLease(lease.MaxLease)))
-		queued(t, long, 1)
-		kit.Release(t, l)
-		next := w.Value(t)
-		require.Greater(t, next.Token(), l.Token())
+		w := joins(t, 1, fairlock.New(other, "long", headwaiter.WithLease(lease.MaxLease)), long)
+		next := kit.Next(t, l, w)
 		kit.Release(t, next)
 
 		// A lease of a millisecond may be over before anybody can act on it: it must only harm nobody.
@@ -170,9 +60,246 @@ func TestWhatMayBeMissingOfARequestMayBeMissingWithAllKeys(t *testing.T) {
 	const notAfter = "9007199254740991"
 	run(lua.Fairlock.Ask, "A:1:x:1:50:50", "wait", notAfter)
 	run(lua.Fairlock.Ask, "B:1:x:1:50:50", "wait", notAfter)
-	run(lua.Fairlock.Ask, "C:1:x:1:50:50", "wait 5:", notAfter)
+	run(lua.Fairlock.Ask, "C:1:x:1:50:50", "wait 5", notAfter)
 	require.EqualValues(t, 2, s.Int("ZCARD", keys[1]))
 	kit.Eventually(t, "the end of the lease", func() bool { return kit.ServerTime(s) > s.Int("HGET", keys[0], "until") })
-	run(lua.Fairlock.Ask, "D:1:x:1:50:50", "wait 5:", notAfter)
+	run(lua.Fairlock.Ask, "D:1:x:1:50:50", "wait 5", notAfter)
 	run(lua.Fairlock.End, "E:1:x:1:50:50")
+}
+
+// lives is for how long the longest of a lock's keys lives.
+func lives(t *testing.T, s redistest.Backend) time.Duration {
+	t.Helper()
+	var longest int64
+	lock, queue, suspects := keysOf(kit.Name(t))
+	for _, key := range []string{lock, queue, suspects} {
+		left := s.Int("PTTL", key)
+		require.NotEqual(t, int64(-1), left, "%s does not expire", key)
+		longest = max(longest, left)
+	}
+	return time.Duration(longest) * time.Millisecond
+}
+
+// The server's clock steps back while nobody holds. What sets the life of the key anew goes by the token too.
+func TestTokensRiseLongAfterTheClockOfTheServerSteppedBack(t *testing.T) {
+	t.Parallel()
+	s := redistest.Mini(t)
+	kit.Release(t, hold(t, dialMutex(t, s, headwaiter.WithLease(time.Minute))))
+	s.Miniredis().SetTime(time.Now().Add(-time.Hour))
+	l := hold(t, dialMutex(t, s, headwaiter.WithLease(time.Minute)))
+	kit.Release(t, l)
+	s.Miniredis().FastForward(50 * time.Minute) // For the lives of keys alone.
+	next := hold(t, dialMutex(t, s))
+	require.Greater(t, next.Token(), l.Token())
+	kit.Release(t, next)
+}
+
+// However a long lease ends, and whoever held after it: keys are kept for a minute or so from then on.
+func TestKeysAreNotKeptForALeaseThatIsOver(t *testing.T) {
+	const day = 24 * time.Hour
+	for name, end := range map[string]func(t *testing.T, s redistest.Backend){
+		"handed on": func(t *testing.T, s redistest.Backend) {
+			m, l := dialMutex(t, s), hold(t, dialMutex(t, s, headwaiter.WithLease(day)))
+			next := joins(t, 1, m, m)
+			l = kit.Next(t, l, next)
+			require.Less(t, lives(t, s), 2*time.Minute)
+			kit.Release(t, l)
+		},
+		"handed on within a client": func(t *testing.T, s redistest.Backend) {
+			c := kit.Dial(t, s)
+			l := hold(t, fairlock.New(c, kit.Name(t), headwaiter.WithLease(day)))
+			m := fairlock.New(c, kit.Name(t))
+			kit.PassOn(t, l, joins(t, 1, m, m))
+		},
+		"freed by force": func(t *testing.T, s redistest.Backend) {
+			m := dialMutex(t, s, headwaiter.WithLease(day))
+			hold(t, m)
+			require.NoError(t, kit.Err(m.ForceRelease(t.Context(), 0)))
+		},
+		"given up in the queue": func(t *testing.T, s redistest.Backend) {
+			l, c := hold(t, dialMutex(t, s)), kit.Dial(t, s)
+			m := fairlock.New(c, kit.Name(t), headwaiter.WithLease(day))
+			next := joins(t, 1, m, m)
+			require.NoError(t, c.Shutdown(t.Context()))
+			require.Error(t, next.Err(t))
+			kit.Release(t, l)
+		},
+	} {
+		kit.EachOf(t, name, func(t *testing.T, s redistest.Backend) {
+			end(t, s)
+			require.Less(t, lives(t, s), 2*time.Minute)
+		})
+	}
+}
+
+func TestAForcedReleaseSaysThatAnotherTokenHolds(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		m := dialMutex(t, s)
+		_, err := m.ForceRelease(t.Context(), 1)
+		require.ErrorIs(t, err, lease.ErrNotHeld)
+		require.NotErrorIs(t, err, lease.ErrOtherToken)
+		l := hold(t, m)
+		require.ErrorIs(t, kit.Err(m.ForceRelease(t.Context(), l.Token()-1)), lease.ErrOtherToken)
+		kit.Release(t, l)
+	})
+}
+
+func TestACohortOfLessThanNoneIsNotTooLarge(t *testing.T) {
+	t.Parallel()
+	_, err := dialMutex(t, redistest.Mini(t), fairlock.WithCohort(-1)).Lock(t.Context())
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.NotErrorIs(t, err, lease.ErrTooLarge)
+	require.ErrorContains(t, err, ": invalid argument: WithCohort: -1 passes must be from 0 to 1024")
+}
+
+// contents is all that is in Redis, but for times to live.
+func contents(t *testing.T, s redistest.Backend) map[string][]string {
+	t.Helper()
+	all := map[string][]string{}
+	for _, key := range s.List("KEYS", "*{*") {
+		switch kind := s.Text("TYPE", key); kind {
+		case "string":
+			all[key] = []string{s.Text("GET", key)}
+		case "hash":
+			fields := s.List("HGETALL", key)
+			for pair := range slices.Chunk(fields, 2) {
+				all[key] = append(all[key], pair[0]+"="+pair[1])
+			}
+			slices.Sort(all[key])
+		case "zset":
+			all[key] = s.List("ZRANGE", key, "0", "-1", "WITHSCORES")
+		default:
+			t.Fatalf("%s is a %s", key, kind)
+		}
+	}
+	return all
+}
+
+// mistyped asserts that an error says that a key has another type, and what to do about it.
+func mistyped(t *testing.T, err error) {
+	t.Helper()
+	kit.Fails(t, err, "WRONGTYPE", "use another name or prefix")
+	require.NotErrorIs(t, err, lease.ErrLost)
+}
+
+func TestALockKeyOfAnotherTypeIsReportedAndLeftAlone(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		m := dialMutex(t, s)
+		lock, _, _ := keysOf(kit.Name(t))
+		s.Do("SET", lock, "somebody else's")
+		before := contents(t, s)
+		mistyped(t, begin(t.Context(), m).Err(t))
+		mistyped(t, kit.Err(m.TryLock(t.Context())))
+		mistyped(t, kit.Err(m.Inspect(t.Context())))
+		mistyped(t, kit.Err(m.ForceRelease(t.Context(), 0)))
+		require.Equal(t, before, contents(t, s))
+		s.Do("DEL", lock)
+		kit.Release(t, hold(t, m))
+	})
+}
+
+func TestAQueueOfAnotherTypeIsReportedAndLeftAlone(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		m, other := dialMutex(t, s), dialMutex(t, s)
+		l := hold(t, m)
+		lock, queue, _ := keysOf(kit.Name(t))
+		s.Do("SET", queue, "somebody else's")
+		before := contents(t, s)
+		mistyped(t, begin(t.Context(), other).Err(t))
+		require.ErrorIs(t, kit.Err(other.TryLock(t.Context())), lease.ErrBusy, "it does not need the queue")
+		mistyped(t, kit.Err(other.Inspect(t.Context())))
+		mistyped(t, kit.Err(other.ForceRelease(t.Context(), 0)))
+		require.Equal(t, before, contents(t, s))
+
+		// Nor does a release before which nobody has queued. Any other can do nothing. It says so, and the lease ends the hold.
+		kit.Release(t, l)
+		l = hold(t, m)
+		s.Do("HSET", lock, "high", "1")
+		before = contents(t, s)
+		err := l.Release(t.Context())
+		require.ErrorIs(t, err, lease.ErrUnconfirmed)
+		mistyped(t, err)
+		require.Equal(t, before, contents(t, s))
+		s.Do("DEL", queue)
+		require.True(t, inspect(t, other).Held)
+		force(t, other)
+		kit.Release(t, hold(t, other))
+	})
+}
+
+// Suspects are looked at where a lease has run out, or somebody is suspected.
+func TestSuspectsOfAnotherTypeAreReportedAndLeftAlone(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		m, other := dialMutex(t, s), dialMutex(t, s)
+		l := hold(t, m)
+		lock, _, suspects := keysOf(kit.Name(t))
+		expire := func() { s.Do("HSET", lock, "until", fmt.Sprint(s.Int("HGET", lock, "token")+1)) }
+		expire()
+		s.Do("SET", suspects, "somebody else's")
+		before := contents(t, s)
+		mistyped(t, kit.Err(other.TryLock(t.Context())))
+		mistyped(t, begin(t.Context(), other).Err(t))
+		require.Equal(t, before, contents(t, s))
+
+		s.Do("DEL", suspects)
+		next := hold(t, other) // It finds the lease over, and suspects the first.
+		require.Greater(t, next.Token(), l.Token())
+		require.Equal(t, int64(1), s.Int("ZCARD", suspects))
+		s.Do("SET", suspects, "somebody else's")
+		before = contents(t, s)
+		mistyped(t, kit.Err(m.TryLock(t.Context())))
+		mistyped(t, kit.Err(other.ForceRelease(t.Context(), 0)))
+		require.Equal(t, before, contents(t, s))
+		s.Do("DEL", suspects)
+		kit.Release(t, next)
+		require.ErrorIs(t, l.Release(t.Context()), lease.ErrLost)
+	})
+}
+
+func TestAKeyThatChangesItsTypeEndsHoldsAndWaits(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m, other := dialMutex(t, s), kit.Dial(t, s)
+		l, c := hold(t, m), joins(t, 1, fairlock.New(other, kit.Name(t)), m)
+		lock, queue, _ := keysOf(kit.Name(t))
+		s.Do("SET", lock, "somebody else's")
+		begun := time.Now()
+		mistyped(t, c.Err(t))
+		require.Less(t, time.Since(begun), 3*time.Second)
+		require.ErrorIs(t, kit.Lost(t, l), lease.ErrExpired)
+		require.Equal(t, "somebody else's", s.Text("GET", lock))
+
+		s.Do("DEL", lock, queue)
+		synctime.Pass(time.Minute) // What goes on in the background has ended by then.
+		s.ResetStats()
+		synctime.Pass(time.Minute)
+		require.Empty(t, kit.Scripts(s), "somebody still looks after a lock that nobody wants")
+		kit.Release(t, hold(t, m))
+	})
+}
+
+// A client of another version of the protocol reads what it finds in another way: whatever that makes of the name, the two
+// must not take turns on it.
+func TestALockOfAnotherVersionIsReportedAndLeftAlone(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		m, other := dialMutex(t, s), dialMutex(t, s)
+		lock, _, _ := keysOf(kit.Name(t))
+		l := hold(t, m)
+		for _, version := range []string{"2", "4", ""} {
+			if s.Do("HSET", lock, "version", version); version == "" {
+				s.Do("HDEL", lock, "version") // As the first version had it.
+			}
+			before := contents(t, s)
+			names := fmt.Sprintf("in use with version %s of the protocol, and this client has version 3: run one release", cmp.Or(version, "1"))
+			require.ErrorContains(t, begin(t.Context(), other).Err(t), names)
+			_, err := other.TryLock(t.Context())
+			require.ErrorContains(t, err, names)
+			require.NotContains(t, err.Error(), "script", "what Redis puts around it")
+			require.ErrorContains(t, kit.Err(other.Inspect(t.Context())), names)
+			require.ErrorContains(t, kit.Err(other.ForceRelease(t.Context(), 0)), names)
+			require.Equal(t, before, contents(t, s))
+		}
+		s.Do("HSET", lock, "version", "3")
+		kit.Release(t, l)
+		kit.Release(t, hold(t, other))
+	})
 }

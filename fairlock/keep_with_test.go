@@ -1,9 +1,10 @@
 package fairlock_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
@@ -25,20 +27,15 @@ func TestAKeptLockIsNotHandedOver(t *testing.T) {
 		c, m := kept(t, s)
 		l := hold(t, m)
 		text, err := l.HandOver(t.Context())
-		require.ErrorIs(t, err, errors.ErrUnsupported)
-		require.ErrorContains(t, err, "WithKeep")
+		kit.Fails(t, err, errors.ErrUnsupported, "WithKeep")
 		require.Empty(t, text)
 		require.NoError(t, l.Context().Err())
 		idling(t, m, l)
 
 		text = give(t, hold(t, dialMutex(t, s)))
-		_, err = fairlock.Adopt(t.Context(), c, text, fairlock.WithKeep(time.Minute))
-		require.ErrorIs(t, err, lease.ErrInvalid)
-		require.ErrorContains(t, err, "WithKeep")
-		_, err = m.TryLock(t.Context())
-		require.ErrorIs(t, err, lease.ErrBusy, "nobody keeps what is in transit")
-		l, err = fairlock.Adopt(t.Context(), c, text)
-		require.NoError(t, err)
+		kit.Fails(t, kit.Err(fairlock.Adopt(t.Context(), c, text, fairlock.WithKeep(time.Minute))), lease.ErrInvalid, "WithKeep")
+		require.ErrorIs(t, kit.Err(m.TryLock(t.Context())), lease.ErrBusy, "nobody keeps what is in transit")
+		l = kit.Got(fairlock.Adopt(t.Context(), c, text))(t)
 		kit.Release(t, l)
 	})
 }
@@ -47,24 +44,19 @@ func TestAKeptLockIsNotHandedOver(t *testing.T) {
 func TestAKeptLockIsCalledBackByAQueueThatEnds(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		_, m := kept(t, s)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		for _, o := range []fairlock.Option{headwaiter.WithQueueLimit(1), headwaiter.WithAdmission()} {
+		ctx := kit.Within(t, time.Minute)
+		for _, o := range []fairlock.Option{headwaiter.WithQueueLimit(1)} {
 			stranger := dialMutex(t, s, o)
-			l, err := stranger.Lock(ctx)
-			require.NoError(t, err)
+			l := kit.Got(stranger.Lock(ctx))(t)
 			kit.Release(t, l)
 			idling(t, m, hold(t, m))
-			l, err = stranger.TryLock(ctx)
-			require.NoError(t, err)
+			l = kit.Got(stranger.TryLock(ctx))(t)
 			kit.Release(t, l)
 			idling(t, m, hold(t, m))
 		}
 
-		limited := dialMutex(t, s, headwaiter.WithQueueLimit(1))
-		used := hold(t, m)
-		waits := begin(t.Context(), limited)
-		queued(t, m, 1)
+		limited, used := dialMutex(t, s, headwaiter.WithQueueLimit(1)), hold(t, m)
+		waits := joins(t, 1, limited, m)
 		full(t, begin(t.Context(), limited).Err(t))
 		_, err := limited.TryLock(t.Context())
 		require.ErrorIs(t, err, lease.ErrBusy)
@@ -76,8 +68,7 @@ func TestAKeptLockIsCalledBackByAQueueThatEnds(t *testing.T) {
 
 // For the server the uses of a kept lock are one hold: nothing is sent of them.
 func TestAHistoryHasOneEntryForAllUsesOfAKeptLock(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		c := kit.Dial(t, s)
+	kit.BubbleOne(t, func(t *testing.T, s *redistest.Embedded, c *headwaiter.Client) {
 		m := fairlock.New(c, kit.Name(t), fairlock.WithKeep(time.Minute), fairlock.WithHistory(4))
 		l := hold(t, m)
 		first := l.Token()
@@ -153,8 +144,7 @@ func TestAKeptLockIsGivenBackWhileItIsRenewed(t *testing.T) {
 // A renewal of a kept hold that nobody uses makes the life of the key short too. The ones behind it have to make it long again,
 // though they go together with others and would else write the end of the lease alone.
 func TestTheKeyOfAKeptHoldOutlivesIt(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		a, b := kit.Dial(t, s), kit.Dial(t, s)
+	kit.BubbleTwo(t, func(t *testing.T, s *redistest.Embedded, a, b *headwaiter.Client) {
 		names := []string{"x", "y"}
 		use := func() (held []*lease.Lease) {
 			for _, name := range names {
@@ -177,13 +167,119 @@ func TestTheKeyOfAKeptHoldOutlivesIt(t *testing.T) {
 		idle(held, 5*time.Millisecond) // Each goes alone, with a grant lease.
 		held = use()
 		for i, name := range names { // Who holds is told that somebody waits, and renews.
-			_, err := fairlock.New(b, name).TryLock(t.Context())
-			require.ErrorIs(t, err, lease.ErrBusy)
+			require.ErrorIs(t, kit.Err(fairlock.New(b, name).TryLock(t.Context())), lease.ErrBusy)
 			synctime.Pass(time.Duration(i) * 2 * time.Second)
 		}
 		for i, name := range names {
 			lock, _, _ := keysOf(name)
 			require.Greater(t, time.Duration(s.Int("PTTL", lock))*time.Millisecond, time.Until(held[i].Deadline()), name)
 		}
+	})
+}
+
+func TestTokensOfACohortAreBelowThoseOfTheNextGrant(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		first := fairlock.New(kit.Dial(t, s), kit.Name(t), fairlock.WithCohort(8))
+		stranger := dialMutex(t, s) // It has seen no token of the cohort.
+		l := hold(t, first)
+		for range 20 {
+			calls := mates(t, first, 9)
+			for _, mate := range calls[:8] {
+				token := l.Token()
+				l = kit.Next(t, l, mate)
+				require.Equal(t, token+1, l.Token())
+			}
+			token := l.Token()
+			kit.Release(t, l) // That was the last pass.
+			l = calls[8].Value(t)
+			require.Greater(t, l.Token(), token)
+		}
+		for _, mate := range mates(t, first, 8) {
+			l = kit.Next(t, l, mate)
+		}
+		token := l.Token()
+		s.Miniredis().SetTime(time.Now().Add(-time.Hour))                         // Not the clock makes them rise,
+		require.ErrorIs(t, kit.Err(stranger.TryLock(t.Context())), lease.ErrBusy) // nor what the stranger knew of it.
+		kit.Release(t, l)
+		other := hold(t, stranger)
+		require.Greater(t, other.Token(), token)
+		kit.Release(t, other)
+		again := hold(t, first)
+		require.Greater(t, again.Token(), other.Token())
+		kit.Release(t, again)
+	})
+}
+
+// None of them is ahead of the server's clock, however many a ticket may have: what forgets the lock begins there.
+func TestTokensOfACohortAreBelowThoseOfAServerThatHasForgottenThem(t *testing.T) {
+	for name, workers := range map[string]int{"alone": 1, "with mates": 4} {
+		kit.EachOf(t, name, func(t *testing.T, s redistest.Backend) {
+			m := dialMutex(t, s, fairlock.WithCohort(fairlock.MaxCohort))
+			var highest atomic.Uint64
+			var all sync.WaitGroup
+			for range workers {
+				all.Go(func() {
+					for range 400 / workers {
+						l, err := m.Lock(t.Context())
+						if err != nil {
+							t.Errorf("lock: %v", err)
+							return
+						}
+						highest.Store(l.Token()) // One holds at a time.
+						if err := l.Release(t.Context()); err != nil {
+							t.Errorf("release: %v", err)
+						}
+					}
+				})
+			}
+			all.Wait()
+			s.Do("FLUSHALL")
+			l := hold(t, dialMutex(t, s))
+			require.Greater(t, l.Token(), highest.Load())
+			kit.Release(t, l)
+		})
+	}
+}
+
+// Of a hold whose client died nobody knows how often it was passed on.
+func TestTokensOfACohortThatDiedAreBelowTheNext(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, s *redistest.Embedded, other *fairlock.Mutex){
+		"by the end of its lease": func(t *testing.T, s *redistest.Embedded, other *fairlock.Mutex) {
+			require.ErrorIs(t, kit.Err(other.TryLock(t.Context())), lease.ErrBusy) // The lease is cut to its length.
+			s.Miniredis().SetTime(time.Now().Add(time.Minute - time.Hour))
+		},
+		"by force": func(t *testing.T, _ *redistest.Embedded, other *fairlock.Mutex) {
+			require.NoError(t, kit.Err(other.ForceRelease(t.Context(), 0)))
+		},
+	} {
+		kit.BubbleOf(t, name, func(t *testing.T, s *redistest.Embedded) {
+			d := faults.NewDialer(t, s.Dial)
+			m := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), fairlock.WithCohort(8))
+			l := hold(t, m)
+			calls := mates(t, m, 8)
+			d.Freeze(faults.ToServer, faults.ToClient)
+			for _, mate := range calls {
+				l = kit.Next(t, l, mate)
+			}
+			s.Miniredis().SetTime(time.Now().Add(-time.Hour)) // Not the clock makes them rise, nor who took it to be later.
+			other := dialMutex(t, s)
+			end(t, s, other)
+			next := hold(t, other)
+			require.Greater(t, next.Token(), l.Token())
+			kit.Release(t, next)
+			d.Heal()
+		})
+	}
+}
+
+// The token of a pass names the hold, also to those who end it by force; one that it cannot have come to does not.
+func TestAHoldThatWasPassedOnIsForcedByItsToken(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := dialMutex(t, s, fairlock.WithCohort(4))
+		l := hold(t, m)
+		mate := mates(t, m, 1)[0]
+		l = kit.Next(t, l, mate)
+		require.ErrorIs(t, kit.Err(m.ForceRelease(t.Context(), l.Token()+10)), lease.ErrOtherToken)
+		require.NoError(t, kit.Err(m.ForceRelease(t.Context(), l.Token())))
 	})
 }

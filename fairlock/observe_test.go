@@ -28,8 +28,7 @@ func TestTheObserverIsToldOfACallThatNeedNotWait(t *testing.T) {
 		o := &kit.Observer{}
 		m := fairlock.New(kit.Dial(t, s, kit.Observed(o)), kit.Name(t))
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "the caller's"))
-		l, err := m.Lock(ctx)
-		require.NoError(t, err)
+		l := kit.Got(m.Lock(ctx))(t)
 		cancel()
 		require.Equal(t, 1, o.Holder(l.Context()), "the context of the lease has what the tracer put there")
 		synctime.Pass(time.Second)
@@ -64,10 +63,8 @@ func TestTheObserverIsToldOfPlacesAndHandOffs(t *testing.T) {
 		synctest.Wait()
 		calls = append(calls, begin(t.Context(), waiter))
 		synctime.Pass(time.Second)
-		kit.Release(t, l)
-		l = calls[0].Value(t)
-		kit.Release(t, l)
-		kit.Release(t, calls[1].Value(t))
+		l = kit.Next(t, l, calls[0])
+		kit.PassOn(t, l, calls[1])
 
 		require.Equal(t, []string{"asked, granted, released", "handed off"}, first.Story())
 		require.Equal(t, []string{
@@ -95,23 +92,15 @@ func TestANoteThatCannotStandInAMessageIsLeftOut(t *testing.T) {
 	for note, carried := range map[string]string{
 		"": "", "~!": "~!", long: long, long + "x": "", "two words": "", "line\n": "", "\x7f": "", "ümlaut": "", " ~x": "",
 	} {
-		t.Run(fmt.Sprintf("%.9q", note), func(t *testing.T) {
-			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-				from := &kit.Observer{Carry: func() string { return note }}
-				to := &kit.Observer{}
-				c := kit.Dial(t, s, kit.Observed(from))
-				holder, waiter := fairlock.New(c, "name"), fairlock.New(kit.Dial(t, s, kit.Observed(to)), "name")
-				l := hold(t, holder)
-				own := begin(t.Context(), holder)
-				queued(t, holder, 1)
-				others := begin(t.Context(), waiter)
-				queued(t, holder, 2)
-				kit.Release(t, l)
-				kit.Release(t, own.Value(t))
-				kit.Release(t, others.Value(t))
-				require.Equal(t, carried, from.Of(observe.Granted)[1].Note, "in a reply")
-				require.Equal(t, carried, to.Of(observe.Granted)[0].Note, "in a message")
-			})
+		kit.BubbleOf(t, fmt.Sprintf("%.9q", note), func(t *testing.T, s *redistest.Embedded) {
+			from := &kit.Observer{Carry: func() string { return note }}
+			to, c := &kit.Observer{}, kit.Dial(t, s, kit.Observed(from))
+			holder, waiter := fairlock.New(c, "name"), fairlock.New(kit.Dial(t, s, kit.Observed(to)), "name")
+			l := hold(t, holder)
+			own, others := joins(t, 1, holder, holder), joins(t, 2, waiter, holder)
+			kit.PassOn(t, l, own, others)
+			require.Equal(t, carried, from.Of(observe.Granted)[1].Note, "in a reply")
+			require.Equal(t, carried, to.Of(observe.Granted)[0].Note, "in a message")
 		})
 	}
 }
@@ -130,9 +119,7 @@ func TestANoteReachesTheNextHolder(t *testing.T) {
 			before := noted()
 			// A look of the waiter may be faster than the message, and has no note.
 			kit.Eventually(t, "a grant with a note", func() bool {
-				l := hold(t, holder)
-				c := begin(t.Context(), waiter)
-				queued(t, holder, 1)
+				l, c := hold(t, holder), joins(t, 1, waiter, holder)
 				_ = l.Release(ctx)
 				kit.Release(t, c.Value(t))
 				return noted() > before
@@ -179,44 +166,37 @@ func TestTheObserverIsToldWhyACallFailed(t *testing.T) {
 		story string
 	}{
 		"busy": {func(ctx context.Context, _ *headwaiter.Client, m *fairlock.Mutex) error {
-			_, err := m.TryLock(ctx)
-			return err
+			return kit.Err(m.TryLock(ctx))
 		}, lease.ErrBusy, "asked, failed"},
 		"time-out": {func(ctx context.Context, _ *headwaiter.Client, m *fairlock.Mutex) error {
 			ctx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
-			_, err := m.Lock(ctx)
-			return err
+			return kit.Err(m.Lock(ctx))
 		}, context.DeadlineExceeded, "asked, queued, failed"},
 		"cancelled": {func(ctx context.Context, _ *headwaiter.Client, m *fairlock.Mutex) error {
 			ctx, cancel := context.WithCancelCause(ctx)
 			time.AfterFunc(time.Second, func() { cancel(why) })
-			_, err := m.Lock(ctx)
-			return err
+			return kit.Err(m.Lock(ctx))
 		}, why, "asked, queued, failed"},
 		"closed": {func(ctx context.Context, c *headwaiter.Client, m *fairlock.Mutex) error {
-			time.AfterFunc(time.Second, func() { _ = c.Close(context.Background()) })
-			_, err := m.Lock(ctx)
-			return err
+			time.AfterFunc(time.Second, func() { _ = c.Shutdown(context.Background()) })
+			return kit.Err(m.Lock(ctx))
 		}, lease.ErrClosed, "asked, queued, failed"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-				l := hold(t, dialMutex(t, s))
-				o := &kit.Observer{}
-				c := kit.Dial(t, s, kit.Observed(o))
-				begun := time.Now()
-				err := x.call(t.Context(), c, fairlock.New(c, kit.Name(t)))
-				took := time.Since(begun)
-				require.ErrorIs(t, err, x.wraps)
-				synctest.Wait()
-				require.Equal(t, []string{x.story}, o.Story())
-				failed := o.Of(observe.Failed)
-				require.Len(t, failed, 1)
-				require.ErrorIs(t, failed[0].Err, x.wraps)
-				require.InDelta(t, took, failed[0].Waited, float64(10*time.Millisecond))
-				kit.Release(t, l)
-			})
+		kit.BubbleOf(t, name, func(t *testing.T, s *redistest.Embedded) {
+			l, o := hold(t, dialMutex(t, s)), &kit.Observer{}
+			c := kit.Dial(t, s, kit.Observed(o))
+			begun := time.Now()
+			err := x.call(t.Context(), c, fairlock.New(c, kit.Name(t)))
+			took := time.Since(begun)
+			require.ErrorIs(t, err, x.wraps)
+			synctest.Wait()
+			require.Equal(t, []string{x.story}, o.Story())
+			failed := o.Of(observe.Failed)
+			require.Len(t, failed, 1)
+			require.ErrorIs(t, failed[0].Err, x.wraps)
+			require.InDelta(t, took, failed[0].Waited, float64(10*time.Millisecond))
+			kit.Release(t, l)
 		})
 	}
 }
@@ -225,15 +205,12 @@ func TestNothingIsToldOfACallThatNeverAsks(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		o := &kit.Observer{}
 		c := kit.Dial(t, s, kit.Observed(o))
-		_, err := fairlock.New(c, "").Lock(t.Context())
-		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorIs(t, kit.Err(fairlock.New(c, "").Lock(t.Context())), lease.ErrInvalid)
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = fairlock.New(c, kit.Name(t)).Lock(ended)
-		require.ErrorIs(t, err, context.Canceled)
-		require.NoError(t, c.Close(t.Context()))
-		_, err = fairlock.New(c, kit.Name(t)).Lock(t.Context())
-		require.ErrorIs(t, err, lease.ErrClosed)
+		require.ErrorIs(t, kit.Err(fairlock.New(c, kit.Name(t)).Lock(ended)), context.Canceled)
+		require.NoError(t, c.Shutdown(t.Context()))
+		require.ErrorIs(t, kit.Err(fairlock.New(c, kit.Name(t)).Lock(t.Context())), lease.ErrClosed)
 		require.Empty(t, o.All())
 	})
 }
@@ -251,8 +228,7 @@ func TestTheObserverIsToldOfRenewalsAndOfTheLastOnes(t *testing.T) {
 			require.Equal(t, 3*time.Second, x.Lease)
 			require.Equal(t, l.Token(), x.Token)
 		}
-		d.Refuse()
-		d.Cut()
+		d.Away()
 		require.ErrorIs(t, kit.Lost(t, l), lease.ErrExpired)
 		require.ErrorIs(t, l.Release(context.Background()), lease.ErrExpired)
 		failed := o.Of(observe.RenewalFailed)
@@ -278,29 +254,26 @@ func TestTheObserverIsToldOnceWhyAHoldIsLost(t *testing.T) {
 		cause error
 	}{
 		"forced": {func(t *testing.T, s *redistest.Embedded, _ *headwaiter.Client) {
-			_, err := dialMutex(t, s).ForceRelease(t.Context(), 0)
-			require.NoError(t, err)
+			require.NoError(t, kit.Err(dialMutex(t, s).ForceRelease(t.Context(), 0)))
 		}, lease.ErrForced},
 		"forgotten": {func(_ *testing.T, s *redistest.Embedded, _ *headwaiter.Client) { s.Do("FLUSHALL") }, lease.ErrForgotten},
 		"max hold":  {func(*testing.T, *redistest.Embedded, *headwaiter.Client) {}, lease.ErrMaxHold},
 		"closed": {func(t *testing.T, _ *redistest.Embedded, c *headwaiter.Client) {
-			require.NoError(t, c.Close(context.Background()))
+			require.NoError(t, c.Shutdown(context.Background()))
 		}, lease.ErrClientClosed},
 	} {
-		t.Run(name, func(t *testing.T) {
-			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-				o := &kit.Observer{}
-				c := kit.Dial(t, s, kit.Observed(o))
-				l := hold(t, fairlock.New(c, kit.Name(t), headwaiter.WithMaxHold(20*time.Second)))
-				x.lose(t, s, c)
-				require.ErrorIs(t, kit.Lost(t, l), x.cause)
-				require.ErrorIs(t, l.Release(context.Background()), x.cause)
-				found := o.Of(observe.Lost, observe.Released)
-				require.Len(t, found, 1)
-				require.Equal(t, observe.Lost, found[0].Moment)
-				require.ErrorIs(t, found[0].Err, x.cause)
-				require.Equal(t, l.Token(), found[0].Token)
-			})
+		kit.BubbleOf(t, name, func(t *testing.T, s *redistest.Embedded) {
+			o := &kit.Observer{}
+			c := kit.Dial(t, s, kit.Observed(o))
+			l := hold(t, fairlock.New(c, kit.Name(t), headwaiter.WithMaxHold(20*time.Second)))
+			x.lose(t, s, c)
+			require.ErrorIs(t, kit.Lost(t, l), x.cause)
+			require.ErrorIs(t, l.Release(context.Background()), x.cause)
+			found := o.Of(observe.Lost, observe.Released)
+			require.Len(t, found, 1)
+			require.Equal(t, observe.Lost, found[0].Moment)
+			require.ErrorIs(t, found[0].Err, x.cause)
+			require.Equal(t, l.Token(), found[0].Token)
 		})
 	}
 }
@@ -322,11 +295,8 @@ func TestAReleaseThatDidNotGoWellSaysSo(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		o, d := &kit.Observer{}, faults.NewDialer(t, s.Dial)
 		l := hold(t, fairlock.New(kit.Dial(t, s, kit.Observed(o), kit.Over(d)), kit.Name(t)))
-		d.Refuse()
-		d.Cut()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, l.Release(ctx), lease.ErrUnconfirmed)
+		d.Away()
+		require.ErrorIs(t, l.Release(kit.Within(t, time.Second)), lease.ErrUnconfirmed)
 		released := o.Of(observe.Released)
 		require.Len(t, released, 1)
 		require.ErrorIs(t, released[0].Err, lease.ErrUnconfirmed)
@@ -352,9 +322,7 @@ func TestAHoldThatLastsTooLongIsTold(t *testing.T) {
 		require.Len(t, long, 1)
 		require.Equal(t, l.Token(), long[0].Token)
 		require.InDelta(t, 45*time.Second, long[0].Held, float64(50*time.Millisecond), "since %v", begun)
-		host, err := os.Hostname()
-		require.NoError(t, err)
-		require.Equal(t, fmt.Sprintf("test@%s#%d", host, os.Getpid()), long[0].Who)
+		require.Equal(t, fmt.Sprintf("test@%s#%d", kit.Got(os.Hostname())(t), os.Getpid()), long[0].Who)
 	})
 }
 
@@ -367,8 +335,7 @@ func TestAWaitAndAHoldThatLastAreToldAgain(t *testing.T) {
 		m := fairlock.New(kit.Dial(t, s, kit.Observed(waiter), long), kit.Name(t))
 		waits := begin(t.Context(), m)
 		time.Sleep(75 * time.Second) // What the holder does.
-		kit.Release(t, l)
-		kit.Release(t, waits.Value(t))
+		kit.PassOn(t, l, waits)
 		told := func(o *kit.Observer, m observe.Moment, lasted func(observe.Observation) time.Duration) {
 			all := o.Of(m)
 			require.Len(t, all, 3, "%v", m)

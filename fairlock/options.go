@@ -28,10 +28,11 @@ func (passes) ForMutex() {}
 
 // WithCohort lets calls of one client that wait for the same lock pass it on among themselves, at most n times in a row
 // before the queue is served: without asking Redis, so at the speed of the process. Each hold has a token, a context and
-// a release of its own. Among clients the order is kept, but that a call may be overtaken by at most n calls of the client
-// that holds. If the last of these n ends its hold by Unlock, the next call of this client may in turn be overtaken, by one
+// a release of its own. Among clients the order is kept, with one exception: of each client that holds before a call, at most n
+// later calls may go first, so of k clients at most k*n. If the last of these n ends its hold by Unlock, the next call of this client may in turn be overtaken, by one
 // call of another client that came later. The calls must have the same options. The default is 0: every release serves the queue. With
-// [headwaiter.WithMaxHold] and [headwaiter.WithMaxStall] it has no effect. Inspect tells the first token of a hold, and each pass takes the next: a call
+// [headwaiter.WithMaxHold] and [headwaiter.WithMaxStall] it has no effect, and with [headwaiter.WithMinHold] calls fail with
+// [lease.ErrInvalid]. Inspect tells the first token of a hold, and each pass takes the next: a call
 // for which that token is still ahead of the clock goes by the queue. After the server's clock has stepped back, a
 // client that has not noticed it yet may overtake more calls than n. n is at most [MaxCohort].
 func WithCohort(n int) Option { return passes(n) }
@@ -74,7 +75,7 @@ func (keep) ForMutex()              {}
 // client has it. With [WithCohort], calls that wait here may pass the lock on before others get it, up to its number. As
 // behind a cohort, HandOver of a lease is [errors.ErrUnsupported], and the hold stays.
 //
-// d is from 1 ms to [MaxKeep]; the default, and 0, is not to keep. With [headwaiter.WithMaxHold],
+// d is from 1 ms to [MaxKeep]; the default, and 0, is not to keep. With [headwaiter.WithMaxHold], [headwaiter.WithMinHold],
 // [headwaiter.WithMaxStall], [headwaiter.WithReplicas], [headwaiter.WithFsync] and [headwaiter.WithSafeRestart] calls fail
 // with [lease.ErrInvalid].
 func WithKeep(d time.Duration) Option { return keep(d) }
@@ -94,6 +95,8 @@ func cohortOf(q waitqueue.Queue, opts []Option) (*cohort.Queue, error) {
 	switch err := cohort.Check(n); {
 	case err != nil:
 		return nil, err
+	case n != 0 && t.MinHold != 0:
+		return nil, fmt.Errorf("%w: WithCohort cannot go with WithMinHold", lease.ErrInvalid)
 	case d != 0 && (d < time.Millisecond || d > MaxKeep):
 		return nil, fmt.Errorf("%w: WithKeep: a time of %v must be from 1ms to %v, or 0 not to keep", lease.ErrInvalid, d, MaxKeep)
 	case d != 0 && other != "":
@@ -113,6 +116,8 @@ func notWithKeep(t waitqueue.Terms) string {
 	switch {
 	case t.MaxHold != 0:
 		return "WithMaxHold"
+	case t.MinHold != 0:
+		return "WithMinHold"
 	case t.MaxStall != 0:
 		return "WithMaxStall"
 	case t.OnDisk:

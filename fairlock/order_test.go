@@ -1,83 +1,46 @@
 package fairlock_test
 
 import (
+	"context"
+	"crypto/tls"
 	"fmt"
+	"net"
+	"strconv"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/doctor"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/observe"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
-
-func TestCallsOf32ClientsAreServedInTheOrderOfTheirArrival(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		first := dialMutex(t, s)
-		held := hold(t, first)
-		const clients = 32
-		calls := make([]*call, clients)
-		for i := range calls {
-			calls[i] = begin(t.Context(), dialMutex(t, s))
-			queued(t, first, i+1)
-		}
-		token := held.Token()
-		kit.Release(t, held)
-		for i, c := range calls {
-			l := c.Value(t)
-			require.Greater(t, l.Token(), token)
-			token = l.Token()
-			for j := i + 1; j < clients; j++ {
-				require.False(t, calls[j].Returned(), "call %d returned while call %d holds", j, i)
-			}
-			kit.Release(t, l)
-		}
-	})
-}
-
-func TestCallsOfOneClientAreServedInTheOrderOfTheirArrival(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		m := dialMutex(t, s)
-		l := hold(t, m)
-		calls := make([]*call, 16)
-		for i := range calls {
-			calls[i] = begin(t.Context(), m)
-			queued(t, m, i+1)
-		}
-		for _, c := range calls {
-			kit.Release(t, l)
-			l = c.Value(t)
-		}
-		kit.Release(t, l)
-	})
-}
 
 func TestATicketKeepsThePlaceOfItsFirstAskWhileItsClientSubscribes(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		// The second client has a subscription when it asks, the first has not. That is no advantage.
 		first, second := dialMutex(t, s), dialMutex(t, s)
-		l := hold(t, first)
-		warm := begin(t.Context(), second)
-		queued(t, first, 1)
-		kit.Release(t, l)
-		l = warm.Value(t)
+		l, warm := hold(t, first), joins(t, 1, second, first)
+		l = kit.Next(t, l, warm)
 
 		lock, _, _ := keysOf(kit.Name(t))
 		high := s.Text("HGET", lock, "high")
 		a := begin(t.Context(), first)
 		kit.Eventually(t, "the first to be seen", func() bool { return s.Text("HGET", lock, "high") != high })
-		b := begin(t.Context(), second)
-		queued(t, first, 2)
-		kit.Release(t, l)
-		l = a.Value(t)
+		b := joins(t, 2, second, first)
+		l = kit.Next(t, l, a)
 		require.False(t, b.Returned())
-		kit.Release(t, l)
-		kit.Release(t, b.Value(t))
+		kit.PassOn(t, l, b)
 	})
 }
 
@@ -86,20 +49,16 @@ func TestAPriorityOvertakesThoseThatCameLessThanAStepBefore(t *testing.T) {
 		holder := dialMutex(t, s)
 		l := hold(t, holder)
 		begun := func(priority int, n int) *call {
-			c := begin(t.Context(), dialMutex(t, s, headwaiter.WithPriority(priority)))
-			queued(t, holder, n)
-			return c
+			return joins(t, n, dialMutex(t, s, headwaiter.WithPriority(priority)), holder)
 		}
 		old := begun(0, 1)
 		synctime.Pass(waitqueue.PriorityStep + 100*time.Millisecond)
 		young := begun(0, 2)
 		synctime.Pass(waitqueue.PriorityStep / 2)
-		urgent := begun(1, 3)
-		humble := begun(-1, 4)
+		urgent, humble := begun(1, 3), begun(-1, 4)
 		late := begun(0, 5)
 		for _, c := range []*call{old, urgent, young, late, humble} {
-			kit.Release(t, l)
-			l = c.Value(t)
+			l = kit.Next(t, l, c)
 		}
 		kit.Release(t, l)
 	})
@@ -123,12 +82,373 @@ func TestALowPriorityLetsOthersPassAlsoWhereItWasNotQueuedAtOnce(t *testing.T) {
 				kit.Release(t, background.Value(t))
 				continue
 			}
-			next := begin(t.Context(), fairlock.New(kit.Dial(t, s), name))
-			queued(t, busy, 2)
-			kit.Release(t, held)
-			kit.Release(t, next.Value(t))
-			kit.Release(t, background.Value(t))
+			kit.PassOn(t, held, joins(t, 2, fairlock.New(kit.Dial(t, s), name), busy), background)
 			return
 		}
+	})
+}
+
+// In these tests no time passes on the way to the server: what does not come at once has waited for a timer.
+
+func TestAFirstWaitQueuesWhenItsChannelIsConfirmed(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		holder, waiter := dialMutex(t, s), dialMutex(t, s)
+		l := hold(t, holder)
+		c := begin(t.Context(), waiter)
+		synctest.Wait()
+		require.Equal(t, 1, inspect(t, holder).Waiting, "its place comes with a later look")
+		kit.Release(t, l)
+		synctest.Wait()
+		require.True(t, c.Returned())
+		kit.Release(t, c.Value(t))
+	})
+}
+
+func TestATicketDoesNotQueueBeforeItsClientHears(t *testing.T) {
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+		holder, waiter := dialMutex(t, s), fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t))
+		l := hold(t, holder)
+		confirmations := func(push []string) bool { return push[0] == "subscribe" }
+		d.LosePushes(1, confirmations)
+		c := begin(t.Context(), waiter)
+		synctest.Wait()
+		_, lost := d.Lost()
+		require.Equal(t, 1, lost)
+		require.Zero(t, inspect(t, holder).Waiting, "a message to it would be lost")
+		synctime.Pass(12 * time.Second) // Until the connection is asked whether it lives.
+		queued(t, holder, 1)
+		kit.PassOn(t, l, c)
+		kit.Free(t, holder)
+	})
+}
+
+// What comes to pass while the connection is down is seen when it is back, not when a timer runs out.
+func TestAWaiterLooksWhenItsSubscriptionIsBack(t *testing.T) {
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+		holder, waiter := dialMutex(t, s), fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t))
+		l, c := hold(t, holder), joins(t, 1, waiter, holder)
+		synctime.Pass(1100 * time.Millisecond) // Its early looks are over.
+		cut := time.Now()
+		d.Cut()
+		l = kit.Next(t, l, c)
+		require.Less(t, time.Since(cut), 80*time.Millisecond)
+		kit.Release(t, l)
+		kit.Free(t, holder)
+	})
+}
+
+func TestADeadlockIsNotWaitedFor(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := dialMutex(t, s)
+		l := hold(t, m)
+		ctx, cancel := context.WithTimeout(l.Context(), time.Minute)
+		defer cancel()
+		begun := time.Now()
+		require.ErrorIs(t, kit.Err(m.Lock(ctx)), lease.ErrDeadlock)
+		require.Equal(t, begun, time.Now())
+		kit.Release(t, l)
+	})
+}
+
+func polling(o *headwaiter.Options) { o.WithoutSubscribe = true }
+
+func TestAClientWithoutSubscriptionsMakesNone(t *testing.T) {
+	s := kit.Start(t)
+	s.Do("ACL", "SETUSER", "lock", "reset", "on", ">secret", "allkeys", "allchannels", "allcommands", "-subscribe", "-psubscribe", "-ssubscribe")
+	require.ErrorIs(t, dialError(t, s, as("lock")), lease.ErrUnusable)
+	a, b := kit.Dial(t, s, as("lock"), polling), kit.Dial(t, s, as("lock"), polling)
+	first := fairlock.New(a, kit.Name(t))
+	second := fairlock.New(b, kit.Name(t), headwaiter.WithLease(2*time.Second))
+	l, w := hold(t, first), joins(t, 1, second, first)
+	held := kit.Next(t, l, w)
+
+	// What it cannot hear of its hold it learns by its next renewal.
+	require.NoError(t, kit.Err(first.ForceRelease(t.Context(), held.Token())))
+	require.ErrorIs(t, kit.Lost(t, held), lease.ErrForced)
+	for _, c := range []*headwaiter.Client{a, b} {
+		require.Zero(t, c.Stats().Subscribes)
+		require.Zero(t, c.Stats().Missed)
+		require.Zero(t, c.Stats().Suspected)
+	}
+	stats := s.CommandStats()
+	require.NotZero(t, stats["evalsha"])
+	require.Zero(t, stats["subscribe"])
+}
+
+// A grant is there when the lock is free, and its client looks for it: soon after a short hold, and in any case before the
+// grant runs out.
+func TestLooksFindAGrantInTime(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		holder := fairlock.New(kit.Dial(t, s, polling), "orders:42")
+		client := kit.Dial(t, s, polling)
+		waiter := fairlock.New(client, "orders:42")
+		type row struct {
+			held, within time.Duration
+			looks        uint64
+		}
+		rows := []row{
+			{4 * time.Millisecond, 5 * time.Millisecond, 8},
+			{100 * time.Millisecond, 40 * time.Millisecond, 30},
+		}
+		for i := range 12 {
+			rows = append(rows, row{20*time.Second + time.Duration(i)*200*time.Millisecond, 700 * time.Millisecond, 90})
+		}
+		for _, x := range rows {
+			before := client.Stats().Checks
+			l, w := hold(t, holder), joins(t, 1, waiter, holder)
+			synctime.Pass(x.held)
+			released := time.Now()
+			held := kit.Next(t, l, w)
+			require.LessOrEqual(t, time.Since(released), x.within, x.held)
+			require.LessOrEqual(t, client.Stats().Checks-before, x.looks, x.held)
+			kit.Release(t, held)
+		}
+	})
+}
+
+// Order is that of the queue, and the looks of a crowd are bounded: those at its end look rarely.
+func TestACrowdThatLooksIsServedInOrder(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		holder := fairlock.New(kit.Dial(t, s, polling), "orders:42")
+		l := hold(t, holder)
+		const crowd = 32
+		var clients []*headwaiter.Client
+		var calls []*call
+		served := make(chan int, crowd)
+		for i := range crowd {
+			c := kit.Dial(t, s, polling)
+			clients = append(clients, c)
+			calls = append(calls, kit.Go(func() (*lease.Lease, error) {
+				l, err := fairlock.New(c, "orders:42").Lock(t.Context())
+				if err == nil {
+					served <- i
+					err = l.Release(t.Context())
+				}
+				return l, err
+			}))
+			queued(t, holder, i+1)
+		}
+		looks := func() (n uint64) {
+			for _, c := range clients {
+				n += c.Stats().Checks
+			}
+			return n
+		}
+		synctime.Pass(5 * time.Second)
+		before := looks()
+		synctime.Pass(5 * time.Second)
+		require.InDelta(t, 310, looks()-before, 60, "32 clients, each every 500 to 532 ms")
+
+		kit.Release(t, l)
+		begun := time.Now()
+		for i := range crowd {
+			calls[i].Value(t)
+			require.Equal(t, i, <-served)
+		}
+		require.Less(t, time.Since(begun), 3*time.Second)
+		for _, c := range clients {
+			require.Zero(t, c.Stats().Suspected, "a grant ran out")
+		}
+	})
+}
+
+// Nobody can be seen to be dead, so one that is costs a grant lease.
+func TestADeadWaiterAmongThoseThatLookCostsAGrantLease(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		holder := fairlock.New(kit.Dial(t, s, polling), "orders:42")
+		d, l := faults.NewDialer(t, s.Dial), hold(t, holder)
+		begin(t.Context(), fairlock.New(kit.Dial(t, s, polling, kit.Over(d)), "orders:42"))
+		queued(t, holder, 1)
+		w := joins(t, 2, fairlock.New(kit.Dial(t, s, polling), "orders:42"), holder)
+		d.Away()
+		released := time.Now()
+		kit.Release(t, l)
+		w.Value(t)
+		require.InDelta(t, 2.3, time.Since(released).Seconds(), 0.4)
+		d.Heal()
+	})
+}
+
+// What a replica that is promoted has: an earlier state, without the latest tokens.
+func TestTokensRiseOverTheReturnOfAnEarlierState(t *testing.T) {
+	s := kit.Start(t)
+	m := dialMutex(t, s)
+	early := hold(t, m)
+	lock, _, _ := keysOf(kit.Name(t))
+	dump := s.Text("DUMP", lock)
+	kit.Release(t, early)
+	var token uint64
+	for range 10 {
+		l := hold(t, m)
+		token = l.Token()
+		kit.Release(t, l)
+	}
+	s.Do("RESTORE", lock, "60000", dump, "REPLACE")
+	s.Do("HDEL", lock, "owner")
+	l := hold(t, dialMutex(t, s))
+	require.Greater(t, l.Token(), token)
+	kit.Release(t, l)
+}
+
+// A clock behind the one that gave the last token: tokens go on from what the asking client has seen.
+func TestTokensRiseWhereTheClockOfTheServerSteppedBack(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := dialMutex(t, s)
+		l := hold(t, m)
+		s.Miniredis().SetTime(time.Now().Add(-time.Hour))
+		kit.Release(t, l)
+		for range 3 {
+			synctime.Pass(time.Second) // The next answer is news of the clock.
+			next := hold(t, m)
+			require.Greater(t, next.Token(), l.Token())
+			kit.Release(t, next)
+			l = next
+			s.Do("FLUSHALL")
+		}
+	})
+}
+
+// An ask without a floor says that no token is above the time by which it was sent. Where the server's clock has stepped
+// back since by more than a token is believed to be ahead of it, one that could be believed must not be given again.
+func TestAnAskThatWasSentADayAheadOfTheClockGetsATokenAboveAllThatCount(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		lock, queue, _ := keysOf(kit.Name(t))
+		now := time.Now()
+		s.Do("EVAL", lua.Fairlock.Ask.Source, "2", lock, queue, "a:1:x:1:10000:2000", lua.Try,
+			strconv.FormatInt(now.Add(30*time.Hour).UnixMicro(), 10))
+		require.Greater(t, s.Int("HGET", lock, "token"), now.Add(18*time.Hour).UnixMicro())
+		require.Less(t, s.Int("HGET", lock, "token"), now.Add(25*time.Hour).UnixMicro())
+	})
+}
+
+// What the clock of a client shows is nobody's business: whatever the server's shows, calls are served, and
+// those that it refuses as late are few.
+func TestClientsAndServerNeedNotAgreeOnTheTime(t *testing.T) {
+	t.Parallel()
+	for _, apart := range []time.Duration{-10 * 365 * 24 * time.Hour, -time.Hour, time.Hour, 10 * 365 * 24 * time.Hour} {
+		kit.Beside(t, apart.String(), func(t *testing.T) {
+			s := redistest.Mini(t)
+			s.Miniredis().SetTime(time.Now().Add(apart))
+			m, other := dialMutex(t, s), dialMutex(t, s)
+			ctx := kit.Within(t, kit.Patience/4)
+			l := kit.Got(m.TryLock(ctx))(t)
+			c := begin(ctx, other)
+			queued(t, m, 1)
+			l = kit.Next(t, l, c)
+			require.InDelta(t, kit.ServerTime(s), l.Token(), float64(time.Minute.Microseconds()), "a token is the server's time")
+			kit.Release(t, l)
+			kit.Free(t, m)
+		})
+	}
+}
+
+// A balancer spreads the connections to one address over some servers, by turns.
+type balancer struct {
+	mu      sync.Mutex
+	servers []func() (net.Conn, error)
+	made    []net.Conn
+}
+
+func (b *balancer) option(o *headwaiter.Options) { o.Redis.DialCtxFn = b.dial }
+
+func (b *balancer) dial(_ context.Context, _ string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	conn, err := b.servers[len(b.made)%len(b.servers)]()
+	b.made = append(b.made, conn)
+	return conn, err
+}
+
+// only leads what connects from now on to one server, and cuts some connections that there are.
+func (b *balancer) only(to func() (net.Conn, error), cut ...int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.servers = b.servers[:0]
+	b.servers = append(b.servers, to)
+	for _, i := range cut {
+		b.made[i].Close()
+	}
+}
+
+// to connects to a server by its address.
+func to(s interface{ Addr() string }) func() (net.Conn, error) {
+	return func() (net.Conn, error) { return net.Dial("tcp", s.Addr()) }
+}
+
+func TestAnAddressThatLeadsToTwoMastersIsRefused(t *testing.T) {
+	t.Parallel()
+	a, b := redistest.Start(t), redistest.Start(t)
+	two := &balancer{servers: []func() (net.Conn, error){to(a), to(b)}}
+	kit.Fails(t, dialError(t, a, two.option), lease.ErrUnusable, "leads to two masters (replication ids ")
+
+	o := headwaiter.Options{Redis: a.Option()}
+	two.option(&o)
+	r, err := doctor.Examine(t.Context(), o)
+	require.ErrorContains(t, err, "leads to two masters")
+	require.True(t, r.TwoMasters.Is(true))
+	require.False(t, r.Aside.Known, "scripts of two servers run at the same time")
+	require.Equal(t, "address", r.Warnings[0].Setting)
+	require.Equal(t, doctor.Danger, r.Warnings[0].Severity)
+
+	// Who may not ask is not told, and not hindered.
+	for _, s := range []*redistest.Server{a, b} {
+		s.Do("ACL", "SETUSER", "lock", "reset", "on", ">secret", "allkeys", "allchannels", "allcommands", "-info")
+	}
+	kit.Dial(t, a, two.option, as("lock"))
+}
+
+// A connection to the old master, and one to the new: for the moment of a failover both may answer.
+func TestAMasterThatHasTakenOverFromAnotherIsNoSecond(t *testing.T) {
+	t.Parallel()
+	s := redistest.Replicated(t, 1)
+	s.Replicas()[0].Do("REPLICAOF", "NO", "ONE")
+	two := &balancer{servers: []func() (net.Conn, error){to(s.Master()), to(s.Replicas()[0])}}
+	kit.Dial(t, s, two.option)
+}
+
+// pair are two embedded servers that say which master they are.
+func pair(t *testing.T) (a, b *redistest.Embedded, two *balancer, o headwaiter.Options, seen *kit.Observer) {
+	a, b = redistest.Bubble(t), redistest.Bubble(t)
+	master(a, "aaaa")
+	master(b, "bbbb")
+	two = &balancer{servers: []func() (net.Conn, error){a.Dial}}
+	seen = new(kit.Observer)
+	o = headwaiter.Options{Redis: a.Option(), Observer: seen}
+	two.option(&o)
+	return a, b, two, o, seen
+}
+
+func master(s *redistest.Embedded, id string) {
+	s.Answer("INFO", "# Replication\r\nrole:master\r\nmaster_replid:"+id+"\r\nmaster_replid2:0000\r\n")
+}
+
+func TestASecondMasterThatIsSeenLaterIsToldAndHindersNobody(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, _ *redistest.Embedded) {
+		_, b, two, o, seen := pair(t)
+		c := kit.Got(headwaiter.Dial(o))(t)
+		held := hold(t, fairlock.New(c, "orders"))
+		two.only(b.Dial, 0) // The connection for commands; that for renewals stays.
+		synctime.Pass(time.Minute)
+		require.NoError(t, held.Context().Err())
+		require.EqualValues(t, 1, c.Stats().TwoMasters, "each new connection is told of once")
+		require.Len(t, seen.Of(observe.TwoMasters), 1)
+		require.ErrorContains(t, seen.Of(observe.TwoMasters)[0].Err, "leads to two masters (replication ids bbbb and aaaa)")
+		require.NoError(t, hold(t, fairlock.New(c, "others")).Release(t.Context()))
+		_ = c.Shutdown(t.Context()) // The other master knows nothing of the hold.
+	})
+}
+
+func TestARestartWithoutDataIsNoSecondMaster(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, _ *redistest.Embedded) {
+		a, _, two, o, seen := pair(t)
+		c := kit.Got(headwaiter.Dial(o))(t)
+		held := hold(t, fairlock.New(c, "orders"))
+		master(a, "cccc")
+		two.only(a.Dial, 0, 1)
+		synctime.Pass(time.Minute)
+		require.Zero(t, c.Stats().TwoMasters)
+		require.Empty(t, seen.Of(observe.TwoMasters))
+		kit.Release(t, held)
+		require.NoError(t, c.Shutdown(t.Context()))
 	})
 }

@@ -4,15 +4,16 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
-	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
@@ -24,8 +25,7 @@ import (
 const keyLife = lease.DefaultLease + time.Minute
 
 func TestAHoldIsRenewedForAsLongAsItLasts(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		c := kit.Dial(t, s)
+	kit.BubbleOne(t, func(t *testing.T, s *redistest.Embedded, c *headwaiter.Client) {
 		l := hold(t, fairlock.New(c, kit.Name(t), headwaiter.WithLease(time.Second)))
 		waiter := dialMutex(t, s)
 		next := begin(t.Context(), waiter)
@@ -37,8 +37,7 @@ func TestAHoldIsRenewedForAsLongAsItLasts(t *testing.T) {
 		}
 		// At a third of the lease each.
 		require.InDelta(t, 12, c.Stats().Renewals, 1)
-		kit.Release(t, l)
-		kit.Release(t, next.Value(t))
+		kit.PassOn(t, l, next)
 		renewed := c.Stats().Renewals
 		synctime.Pass(10 * time.Second)
 		require.Equal(t, renewed, c.Stats().Renewals, "a hold that was released is not renewed")
@@ -48,11 +47,8 @@ func TestAHoldIsRenewedForAsLongAsItLasts(t *testing.T) {
 func TestAHoldThatWasHandedOnIsLiftedToItsFullLease(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		m, other := dialMutex(t, s, headwaiter.WithLease(20*time.Second)), dialMutex(t, s)
-		l := hold(t, other)
-		c := begin(t.Context(), m)
-		queued(t, other, 1)
-		kit.Release(t, l)
-		l = c.Value(t)
+		l, c := hold(t, other), joins(t, 1, m, other)
+		l = kit.Next(t, l, c)
 		require.LessOrEqual(t, inspect(t, other).Holder.Left, 2*time.Second)
 		synctime.Pass(time.Second)
 		require.Greater(t, inspect(t, other).Holder.Left, 19*time.Second)
@@ -97,8 +93,7 @@ func TestManyHoldsAreRenewedTogether(t *testing.T) {
 // Most renewals prolong no key, since it outlives the hold by a minute anyway; yet by three quarters of that it always
 // does, whatever those who wait do to it.
 func TestRenewalsProlongKeysNowAndThen(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		c, other := kit.Dial(t, s), kit.Dial(t, s)
+	kit.BubbleTwo(t, func(t *testing.T, s *redistest.Embedded, c, other *headwaiter.Client) {
 		var names []string
 		for i := range 20 {
 			names = append(names, fmt.Sprintf("%s:%d", kit.Name(t), i))
@@ -127,99 +122,6 @@ func TestRenewalsProlongKeysNowAndThen(t *testing.T) {
 	})
 }
 
-// uses are ways to be done with a lock. Each takes a client that can be cut off and another.
-var uses = []struct {
-	name string
-	use  func(t *testing.T, cut func(), m, other *fairlock.Mutex)
-}{
-	{"released", func(t *testing.T, _ func(), m, other *fairlock.Mutex) {
-		l := hold(t, m)
-		c := begin(t.Context(), other)
-		queued(t, m, 1)
-		synctime.Pass(30 * time.Second)
-		kit.Release(t, l)
-		l = c.Value(t)
-		synctime.Pass(30 * time.Second)
-		kit.Release(t, l)
-	}},
-	{"waited for in vain", func(t *testing.T, _ func(), m, other *fairlock.Mutex) {
-		l := hold(t, m)
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		defer cancel()
-		require.ErrorIs(t, begin(ctx, other).Err(t), context.DeadlineExceeded)
-		kit.Release(t, l)
-	}},
-	{"held by one that died", func(t *testing.T, cut func(), m, _ *fairlock.Mutex) {
-		hold(t, m)
-		synctime.Pass(time.Minute)
-		cut()
-	}},
-	{"waited for by one that died", func(t *testing.T, cut func(), m, other *fairlock.Mutex) {
-		l := hold(t, other)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		begin(ctx, m)
-		queued(t, other, 1)
-		cut()
-		kit.Release(t, l)
-	}},
-	{"granted to one that died", func(t *testing.T, cut func(), m, other *fairlock.Mutex) {
-		l := hold(t, other)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		c := begin(ctx, m)
-		queued(t, other, 1)
-		kit.Release(t, l)
-		c.Value(t)
-		cut()
-	}},
-	{"forced", func(t *testing.T, _ func(), m, other *fairlock.Mutex) {
-		l := hold(t, m)
-		force(t, other)
-		require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
-	}},
-}
-
-func TestNoKeyIsLeftAboutAMinuteAfterTheLastUse(t *testing.T) {
-	for _, u := range uses {
-		t.Run(u.name, func(t *testing.T) {
-			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-				d := faults.NewDialer(t, s.Dial)
-				mortal := kit.Dial(t, s, func(o *headwaiter.Options) { o.Redis.DialCtxFn = d.DialCtx })
-				cut := func() {
-					d.Refuse()
-					d.Cut()
-				}
-				u.use(t, cut, fairlock.New(mortal, kit.Name(t)), dialMutex(t, s))
-				require.NotEmpty(t, s.List("KEYS", "*{*"))
-				kit.Expiring(t, s)
-				synctime.Pass(keyLife + 5*time.Second)
-				require.Empty(t, s.List("KEYS", "*{*"))
-			})
-		})
-	}
-}
-
-func TestAReleasedHoldOfALongLeaseLeavesNoKeyForLong(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		a, b := dialMutex(t, s, headwaiter.WithLease(time.Hour)), dialMutex(t, s, headwaiter.WithLease(time.Hour))
-		kit.Release(t, hold(t, a))
-		synctime.Pass(65 * time.Second)
-		require.Empty(t, s.List("KEYS", "*{*"))
-
-		l := hold(t, a)
-		c := begin(t.Context(), b)
-		queued(t, a, 1)
-		synctime.Pass(time.Minute)
-		kit.Release(t, l)
-		l = c.Value(t)
-		synctime.Pass(time.Minute)
-		kit.Release(t, l)
-		synctime.Pass(65 * time.Second)
-		require.Empty(t, s.List("KEYS", "*{*"))
-	})
-}
-
 // strays are the keys that stay for ever, or for longer than it takes.
 const strays = `
 local found = {}
@@ -236,7 +138,7 @@ func TestEveryKeyExpiresAtAnyTime(t *testing.T) {
 			m := dialMutex(t, s, headwaiter.WithLease(10*time.Second))
 			lock, queue, _ := keysOf(kit.Name(t))
 			workers.Go(func() {
-				for range 60 {
+				for range 30 {
 					ctx, cancel := context.WithTimeout(t.Context(), rand.N(5*time.Millisecond))
 					switch l, err := m.Lock(ctx); {
 					case err == nil && rand.N(4) > 0:
@@ -271,5 +173,170 @@ func TestEveryKeyExpiresAtAnyTime(t *testing.T) {
 			require.Empty(t, found, "look %d", looks)
 		}
 		t.Logf("%d looks", looks)
+	})
+}
+
+func force(t *testing.T, m *fairlock.Mutex) {
+	t.Helper()
+	require.NoError(t, kit.Err(m.ForceRelease(t.Context(), 0)))
+}
+
+func TestTheNextHoldsAtOnceWhenTheMaximumIsReached(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		short := dialMutex(t, s, headwaiter.WithMaxHold(13*time.Second))
+		l := hold(t, short)
+		begun := time.Now()
+		next := begin(t.Context(), dialMutex(t, s)).Value(t)
+		require.InDelta(t, 13*time.Second, time.Since(begun), float64(300*time.Millisecond))
+		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrMaxHold)
+		require.Greater(t, next.Token(), l.Token())
+		require.Empty(t, inspect(t, short).Suspects, "reaching the maximum is no offence")
+		kit.Release(t, next)
+	})
+}
+
+// A hold whose work moves on outlasts its longest stall many times; one that hangs ends then, though its client renews it.
+func TestTheNextHoldsAtOnceWhenTheWorkStalls(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := dialMutex(t, s, headwaiter.WithMaxStall(13*time.Second))
+		l := hold(t, m)
+		waits := begin(t.Context(), dialMutex(t, s))
+		for range 10 {
+			time.Sleep(12 * time.Second) // A step of the work.
+			require.NoError(t, l.Context().Err())
+			l.Progress()
+		}
+		require.False(t, waits.Returned())
+		begun := time.Now()
+		require.LessOrEqual(t, l.Deadline(), begun.Add(13*time.Second))
+		next := waits.Value(t)
+		require.InDelta(t, 13*time.Second, time.Since(begun), float64(300*time.Millisecond))
+		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrStalled)
+		require.ErrorContains(t, context.Cause(l.Context()), "no progress for 13s")
+		l.Progress()
+		require.ErrorIs(t, l.Release(t.Context()), lease.ErrStalled)
+		require.Greater(t, next.Token(), l.Token())
+		require.Empty(t, inspect(t, m).Suspects, "its client is well")
+		kit.Release(t, next)
+	})
+}
+
+func TestTheDeadlineOfAHoldIsWithinItsLeaseAndMovesWithRenewals(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		begun := time.Now()
+		l := hold(t, dialMutex(t, s))
+		first := l.Deadline()
+		require.WithinRange(t, first, begun.Add(lease.DefaultLease*9/10), begun.Add(lease.DefaultLease))
+		synctime.Pass(lease.DefaultLease / 2)
+		require.WithinRange(t, l.Deadline(), first.Add(lease.DefaultLease/4), time.Now().Add(lease.DefaultLease))
+		kit.Release(t, l)
+	})
+}
+
+func listeners(s redistest.Backend, c *headwaiter.Client) int64 {
+	return s.Do("PUBSUB", "NUMSUB", lua.ClientChannel("headwaiter", c.ID())).([]any)[1].(int64)
+}
+
+// Nobody waits, and the next renewal is further away than the test's kit.Patience.
+func TestAHolderIsToldAtOnceThatItWasForcedOut(t *testing.T) {
+	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
+		held := kit.Got(fairlock.New(c, kit.Name(t), headwaiter.WithLease(10*kit.Patience)).Lock(t.Context()))(t)
+		kit.Listening(t, s, 1)
+		require.NoError(t, kit.Err(dialMutex(t, s).ForceRelease(t.Context(), held.Token())))
+		require.ErrorIs(t, kit.Lost(t, held), lease.ErrForced)
+		require.ErrorIs(t, held.Release(t.Context()), lease.ErrForced)
+	})
+}
+
+func TestOneChannelIsEnoughForAllHolds(t *testing.T) {
+	kit.BubbleOne(t, func(t *testing.T, s *redistest.Embedded, c *headwaiter.Client) {
+		held := make([]*lease.Lease, 200)
+		for i := range held {
+			var err error
+			held[i], err = fairlock.New(c, fmt.Sprintf("%s:%d", kit.Name(t), i), headwaiter.WithLease(time.Hour)).Lock(t.Context())
+			require.NoError(t, err)
+		}
+		synctime.Pass(time.Minute)
+		synctest.Wait()
+		require.EqualValues(t, 1, c.Stats().Subscribes)
+		require.EqualValues(t, 1, listeners(s, c))
+		for _, l := range held {
+			kit.Release(t, l)
+		}
+		synctime.Pass(time.Minute)
+		synctest.Wait()
+		require.Zero(t, listeners(s, c), "nothing is held any more")
+	})
+}
+
+func TestShortHoldsDoNotListen(t *testing.T) {
+	kit.BubbleOne(t, func(t *testing.T, _ *redistest.Embedded, c *headwaiter.Client) {
+		m := fairlock.New(c, kit.Name(t))
+		for range 20 {
+			held := kit.Got(m.Lock(t.Context()))(t)
+			synctime.Pass(200 * time.Millisecond)
+			kit.Release(t, held)
+		}
+		require.Zero(t, c.Stats().Subscribes)
+	})
+}
+
+// A renewal refutes such a notice: what ends the hold later is told as what it is.
+func TestAForgedNoticeOfForceIsForgottenWhenItWasLookedInto(t *testing.T) {
+	kit.BubbleOne(t, func(t *testing.T, s *redistest.Embedded, c *headwaiter.Client) {
+		m := fairlock.New(c, kit.Name(t))
+		held := hold(t, m)
+		synctime.Pass(time.Second) // It listens.
+		before := c.Stats().Renewals
+		lock, _, _ := keysOf(kit.Name(t))
+		s.Do("PUBLISH", lua.ClientChannel("headwaiter", c.ID()), "F "+inspect(t, m).Holder.Ticket+" "+lock)
+		synctest.Wait()
+		require.Equal(t, before+1, c.Stats().Renewals)
+		s.Do("DEL", lock)
+		require.ErrorIs(t, kit.Lost(t, held), lease.ErrForgotten)
+	})
+}
+
+// A message that anybody with the right may send makes the client ask, and no more.
+func TestAForgedNoticeOfForceIsLookedInto(t *testing.T) {
+	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
+		m := fairlock.New(c, kit.Name(t), headwaiter.WithLease(10*kit.Patience))
+		held := kit.Got(m.Lock(t.Context()))(t)
+		kit.Listening(t, s, 1)
+		info := kit.Got(m.Inspect(t.Context()))(t)
+		own, lock := lua.ClientChannel("headwaiter", c.ID()), lua.Fairlock.Keys("headwaiter", kit.Name(t)).Lock
+		for _, text := range []string{"", "F", "F x", "F  ", "F " + info.Holder.Ticket, "G x 1 2 3", "F x " + lock, "F " + info.Holder.Ticket + " x"} {
+			s.Do("PUBLISH", own, text)
+		}
+		before := c.Stats().Renewals
+		s.Do("PUBLISH", own, "F "+info.Holder.Ticket+" "+lock)
+		kit.Eventually(t, "a renewal", func() bool { return c.Stats().Renewals > before })
+		require.Equal(t, before+1, c.Stats().Renewals)
+		require.NoError(t, held.Context().Err())
+		kit.Release(t, held)
+	})
+}
+
+// Grants to tickets that the client does not have are given back, but not as many as somebody likes to make up.
+func TestForgedGrantsCostAClientLittle(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		const forged = 10_000
+		c := kit.Dial(t, s)
+		m := fairlock.New(c, kit.Name(t))
+		held := hold(t, fairlock.New(kit.Dial(t, s), kit.Name(t)))
+		waits := kit.Joins(t, 1, m.Lock, m.Inspect)
+		var text strings.Builder
+		text.WriteString("G")
+		for i := range forged {
+			made := lua.Ticket{Client: c.ID(), Number: uint64(forged + i), Kind: lua.Exclusive, Permits: 1, Lease: time.Second, Grant: time.Second}
+			fmt.Fprintf(&text, " %s %d 1 2", made, i+1)
+		}
+		lock, _, _ := keysOf(kit.Name(t))
+		before := c.Stats()
+		s.Do("PUBLISH", lock+":wake:"+c.ID(), text.String())
+		kit.Eventually(t, "most to be dropped", func() bool { return c.Stats().Forged-before.Forged > forged/2 })
+		kit.Release(t, held)
+		kit.Release(t, waits.Value(t)) // The ends of the others went before.
+		require.Less(t, c.Stats().Ends-before.Ends, uint64(forged/2))
 	})
 }

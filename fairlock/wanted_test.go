@@ -11,6 +11,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
@@ -29,31 +30,6 @@ func asks(t *testing.T, s redistest.Backend, l *lease.Lease) <-chan struct{} {
 	return wanted
 }
 
-func TestAHolderIsToldWhenSomebodyWaits(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		holder, waiter := dialMutex(t, s), dialMutex(t, s)
-		l := hold(t, holder)
-		wanted := asks(t, s, l)
-		_, err := waiter.TryLock(t.Context())
-		require.ErrorIs(t, err, lease.ErrBusy)
-		require.True(t, inspect(t, waiter).Holder.Wants)
-		c := begin(t.Context(), waiter)
-		kit.Await(t, wanted, "the word that somebody waits")
-		require.NoError(t, l.Context().Err())
-		require.False(t, inspect(t, waiter).Holder.Wants)
-		l.Unlock()
-		kit.Release(t, c.Value(t))
-
-		// And a call of the same client counts as any other.
-		l = hold(t, holder)
-		wanted = asks(t, s, l)
-		c = begin(t.Context(), holder)
-		kit.Await(t, wanted, "the word that somebody of the same client waits")
-		kit.Release(t, l)
-		kit.Release(t, c.Value(t))
-	})
-}
-
 // It is told as soon as a waiter would be told of a grant: by one message, no later than that is on its way.
 func TestAHolderIsToldWithinAHandOff(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
@@ -63,32 +39,27 @@ func TestAHolderIsToldWithinAHandOff(t *testing.T) {
 		l = hold(t, holder)
 		c := begin(t.Context(), waiter) // It subscribes, so the next time it queues with its ask.
 		synctest.Wait()
-		kit.Release(t, l)
-		kit.Release(t, c.Value(t))
+		kit.PassOn(t, l, c)
 		l = hold(t, holder)
 		wanted := asks(t, s, l)
 		begun := time.Now()
 		c = begin(t.Context(), waiter)
 		kit.Await(t, wanted, "the word that somebody waits")
 		require.Less(t, time.Since(begun), 10*time.Millisecond)
-		kit.Release(t, l)
-		kit.Release(t, c.Value(t))
+		kit.PassOn(t, l, c)
 	})
 }
 
 func TestAHolderThatAsksLateIsToldByTheRenewalThatAsks(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		holder, waiter := dialMutex(t, s), dialMutex(t, s)
-		l := hold(t, holder)
-		c := begin(t.Context(), waiter)
-		queued(t, waiter, 1)
+		l, c := hold(t, holder), joins(t, 1, waiter, waiter)
 		s.DropPublish(1 << 40)
 		begun := time.Now()
 		kit.Await(t, l.Wanted(), "the word that somebody waits")
 		require.Less(t, time.Since(begun), 100*time.Millisecond)
 		s.DropPublish(0)
-		kit.Release(t, l)
-		kit.Release(t, c.Value(t))
+		kit.PassOn(t, l, c)
 	})
 }
 
@@ -112,28 +83,24 @@ func TestALostWordIsMadeUpForByTheNextRenewal(t *testing.T) {
 			kit.Await(t, wanted, "the word that somebody waits")
 			require.Equal(t, dropped+1, s.Dropped())
 			require.Less(t, time.Since(begun), lease.DefaultLease/3+100*time.Millisecond)
-			kit.Release(t, l)
-			kit.Release(t, c.Value(t))
+			kit.PassOn(t, l, c)
 		}
 	})
 }
 
 // A subscription that was gone for a while may have missed the word, so the holder looks at once when it is back.
 func TestAHolderThatDidNotHearForAWhileLooksAtOnce(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		p := kit.Proxy(t, s)
+	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
 		holder, waiter := fairlock.New(kit.Dial(t, s, kit.Through(p)), kit.Name(t), headwaiter.WithLease(time.Hour)), dialMutex(t, s)
 		l := hold(t, holder)
 		wanted := asks(t, s, l)
 		p.LosePushes(1, kit.Notices(lua.MessageWanted))
-		c := begin(t.Context(), waiter)
-		queued(t, waiter, 1)
+		c := joins(t, 1, waiter, waiter)
 		kit.Eventually(t, "the word to be lost", func() bool { _, pushes := p.Lost(); return pushes == 1 })
 		require.False(t, kit.Closed(wanted))
 		p.Cut()
 		kit.Await(t, wanted, "the word that somebody waits, long before the next renewal")
-		kit.Release(t, l)
-		kit.Release(t, c.Value(t))
+		kit.PassOn(t, l, c)
 	})
 }
 
@@ -189,20 +156,17 @@ func TestAHolderThatDoesNotAskIsNotTold(t *testing.T) {
 		lock, _, _ := keysOf(kit.Name(t))
 		require.Equal(t, "held", s.Text("HGET", lock, "phase"))
 		s.ResetStats()
-		c := begin(t.Context(), waiter)
-		queued(t, waiter, 1)
+		c := joins(t, 1, waiter, waiter)
 		synctime.Pass(time.Second)
 		require.Zero(t, kit.Scripts(s)["publish"])
 		require.Equal(t, int64(1), kit.Scripts(s)["subscribe"], "the waiter")
-		kit.Release(t, l)
-		kit.Release(t, c.Value(t))
+		kit.PassOn(t, l, c)
 	})
 }
 
 // The word about one hold is not taken for the next of the same client.
 func TestALateWordIsNotForALaterHold(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		c := kit.Dial(t, s)
+	kit.BubbleOne(t, func(t *testing.T, s *redistest.Embedded, c *headwaiter.Client) {
 		m := fairlock.New(c, kit.Name(t))
 		first := hold(t, m)
 		wanted := asks(t, s, first)
@@ -226,8 +190,7 @@ func TestAHolderOfTheLongestHoldIsTold(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		o := &kit.Observer{}
 		holder := fairlock.New(kit.Dial(t, s, kit.Observed(o)), kit.Name(t), headwaiter.WithMaxHold(5*time.Second))
-		waiter := dialMutex(t, s)
-		l := hold(t, holder)
+		waiter, l := dialMutex(t, s), hold(t, holder)
 		wanted := l.Wanted()
 		lock, _, _ := keysOf(kit.Name(t))
 		synctime.Pass(time.Second)
@@ -252,18 +215,213 @@ func TestACallOfACohortIsToldOfMatesAndOfStrangers(t *testing.T) {
 		mate := begin(t.Context(), m)
 		kit.Await(t, wanted, "the word that somebody waits") // Of which the server knows nothing.
 		synctime.Pass(time.Millisecond)
-		kit.Release(t, l)
-		second := mate.Value(t)
+		second := kit.Next(t, l, mate)
 		require.Equal(t, l.Token()+1, second.Token())
 		require.False(t, kit.Closed(second.Wanted()))
 		other := begin(t.Context(), stranger)
 		kit.Await(t, second.Wanted(), "the word that somebody waits")
 		third := begin(t.Context(), m)
 		synctime.Pass(time.Millisecond)
-		kit.Release(t, second)
-		last := third.Value(t)
+		last := kit.Next(t, second, third)
 		kit.Await(t, last.Wanted(), "the word that somebody waits") // The stranger is there from before.
-		kit.Release(t, last)
-		kit.Release(t, other.Value(t))
+		kit.PassOn(t, last, other)
+	})
+}
+
+// longGrant is for clients whose grants wait long for them.
+func longGrant(o *headwaiter.Options) { o.GrantLease = 10 * time.Second }
+
+// buried makes a client queue n tickets for the lock of the test, and cuts it off.
+func buried(t *testing.T, s *redistest.Embedded, m *fairlock.Mutex, n int, changes ...func(*headwaiter.Options)) {
+	t.Helper()
+	d := faults.NewDialer(t, s.Dial)
+	dead := fairlock.New(kit.Dial(t, s, append(changes, kit.Over(d))...), kit.Name(t))
+	before := inspect(t, m).Waiting
+	for range n {
+		begin(t.Context(), dead)
+	}
+	queued(t, m, before+n)
+	d.Away()
+	t.Cleanup(d.Heal)
+}
+
+// A grant that ran out makes the server call the other clients: one that does not answer soon is passed over. A client without
+// subscriptions has to look in time, however long its grants may wait, and however many are ahead.
+func TestAWaiterThatLooksIsNotTakenForDead(t *testing.T) {
+	for _, x := range []struct {
+		change        func(*headwaiter.Options)
+		between, dead int
+	}{{longGrant, 8, 0}, {polling, 0, 1300}} {
+		kit.BubbleOf(t, fmt.Sprint(x.dead), func(t *testing.T, s *redistest.Embedded) {
+			holder := fairlock.New(kit.Dial(t, s, polling, x.change), kit.Name(t))
+			l := hold(t, holder)
+			buried(t, s, holder, 1, polling, x.change)
+			first := joins(t, 2, holder, holder)
+			var calls []*call
+			var clients []*headwaiter.Client
+			served := make(chan int, 32)
+			follow := func() {
+				c, i := kit.Dial(t, s, polling, x.change), len(calls)
+				clients = append(clients, c)
+				calls = append(calls, kit.Go(func() (*lease.Lease, error) {
+					l, err := fairlock.New(c, kit.Name(t)).Lock(t.Context())
+					if err == nil {
+						served <- i
+						err = l.Release(t.Context())
+					}
+					return l, err
+				}))
+			}
+			for range x.between {
+				follow()
+				queued(t, holder, 2+len(calls))
+			}
+			ahead := 2
+			if x.dead > 0 {
+				buried(t, s, holder, x.dead, polling, x.change)
+				kit.Release(t, l)
+				synctime.Pass(1950 * time.Millisecond) // The grant to the dead one is about to run out.
+				ahead = 1 + x.dead
+			}
+			for range 12 {
+				follow()
+				queued(t, holder, ahead+len(calls))
+			}
+			if x.dead == 0 {
+				kit.Release(t, l)
+			}
+			l = first.Value(t) // When that grant has run out.
+			synctime.Pass(1200 * time.Millisecond)
+			kit.Release(t, l)
+			for i, c := range calls {
+				c.Value(t)
+				require.Equal(t, i, <-served)
+				require.Zero(t, clients[i].Stats().Rejoined, "it was passed over")
+			}
+		})
+	}
+}
+
+// Processes that died together cost two grant leases, however many they are: the first that runs out makes the server call
+// the others, and none of them answers.
+func TestManyDeadWaitersAmongThoseThatLookCostTwoGrantLeases(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		holder := fairlock.New(kit.Dial(t, s, polling), kit.Name(t))
+		l := hold(t, holder)
+		for range 20 {
+			buried(t, s, holder, 2, polling)
+		}
+		w := joins(t, 41, fairlock.New(kit.Dial(t, s, polling), kit.Name(t)), holder)
+		released := time.Now()
+		kit.Release(t, l)
+		w.Value(t)
+		require.InDelta(t, 4.7, time.Since(released).Seconds(), 0.8)
+	})
+}
+
+// Where tokens are ahead of the clock, as after it was set back, they do not say when the last grant was.
+func TestLooksThinOutAlsoWhereTokensAreAheadOfTheClock(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		lock, _, _ := keysOf(kit.Name(t))
+		client := kit.Dial(t, s, polling)
+		holder, waiter := fairlock.New(kit.Dial(t, s, polling), kit.Name(t)), fairlock.New(client, kit.Name(t))
+		kit.Release(t, hold(t, holder))
+		s.Do("HSET", lock, "token", fmt.Sprint(time.Now().Add(time.Hour).UnixMicro()))
+		l := hold(t, holder)
+		require.Greater(t, l.Token(), uint64(time.Now().Add(time.Minute).UnixMicro()))
+		w := joins(t, 1, waiter, holder)
+		synctime.Pass(10 * time.Second)
+		require.Less(t, client.Stats().Checks, uint64(90))
+		kit.PassOn(t, l, w)
+	})
+}
+
+// A holder that hears of nothing learns by its renewals that somebody waits, which come more often while it wants to know it:
+// also where its first renewal was the last.
+func TestAHolderThatLooksIsToldByItsRenewals(t *testing.T) {
+	for name, opts := range map[string][]fairlock.Option{
+		"plain": {}, "longest hold": {headwaiter.WithMaxHold(9500 * time.Millisecond)}, "cohort": {fairlock.WithCohort(8)},
+	} {
+		kit.BubbleOf(t, name, func(t *testing.T, s *redistest.Embedded) {
+			client := kit.Dial(t, s, polling)
+			m, waiter := fairlock.New(client, kit.Name(t), opts...), fairlock.New(kit.Dial(t, s, polling), kit.Name(t))
+			l := hold(t, m)
+			wanted := l.Wanted()
+			synctime.Pass(5500 * time.Millisecond)
+			require.False(t, kit.Closed(wanted))
+			require.InDelta(t, 6, client.Stats().Renewals, 1, "one a second")
+			require.True(t, inspect(t, waiter).Holder.Wants)
+			begun := time.Now()
+			c := begin(t.Context(), waiter)
+			kit.Await(t, wanted, "the word that somebody waits")
+			require.Less(t, time.Since(begun), 1100*time.Millisecond)
+			renewals := client.Stats().Renewals
+			synctime.Pass(2 * time.Second)
+			require.LessOrEqual(t, client.Stats().Renewals, renewals+1, "it knows")
+			kit.PassOn(t, l, c)
+
+			// And where somebody waits already, at once.
+			l = hold(t, m)
+			c = joins(t, 1, waiter, waiter)
+			begun = time.Now()
+			kit.Await(t, l.Wanted(), "the word that somebody waits")
+			require.Less(t, time.Since(begun), 100*time.Millisecond)
+			kit.PassOn(t, l, c)
+		})
+	}
+}
+
+// Neither the one that gives a hold nor the one that adopts it needs a message; a waiter finds out by its looks that the hold
+// was not adopted.
+func TestAHoldIsHandedOverWithoutSubscriptions(t *testing.T) {
+	const soon = 700 * time.Millisecond
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		from, to, waits := kit.Dial(t, s, polling), kit.Dial(t, s, polling), kit.Dial(t, s, polling)
+		m, waiter := fairlock.New(from, kit.Name(t)), fairlock.New(waits, kit.Name(t))
+		l, c := hold(t, m), joins(t, 1, waiter, m)
+		next := kit.Got(fairlock.Adopt(t.Context(), to, give(t, l)))(t)
+		synctime.Pass(5 * time.Second)
+		require.NoError(t, next.Context().Err())
+		require.False(t, c.Returned())
+		released := time.Now()
+		l = kit.Next(t, next, c)
+		require.Less(t, time.Since(released), soon)
+
+		c = joins(t, 1, m, m)
+		synctime.Pass(5 * time.Second)
+		text, begun := give(t, l), time.Now()
+		kit.Release(t, c.Value(t))
+		require.GreaterOrEqual(t, time.Since(begun), 2*time.Second)
+		require.Less(t, time.Since(begun), 2*time.Second+soon)
+		notAdopted(t, to, text, lease.ErrExpired)
+		for _, c := range []*headwaiter.Client{from, to, waits} {
+			require.Zero(t, c.Stats().Suspected)
+			require.Zero(t, c.Stats().Subscribes)
+		}
+	})
+}
+
+// A queue refuses by how many wait and since when, which the server knows of itself; a hold that was looked for is in its
+// history like any other.
+func TestBoundsAndHistoryNeedNoSubscriptions(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		client := kit.Dial(t, s, polling)
+		opts := []fairlock.Option{fairlock.WithHistory(4), headwaiter.WithQueueLimit(2)}
+		m, n := fairlock.New(client, kit.Name(t), opts...), fairlock.New(kit.Dial(t, s, polling), kit.Name(t), opts...)
+		l, first, second := hold(t, m), joins(t, 1, n, m), joins(t, 2, m, m)
+		require.Equal(t, 2, full(t, begin(t.Context(), n).Err(t)).Waiting)
+		held := kit.Next(t, l, first)
+		third := begin(t.Context(), n) // There is room again.
+		queued(t, m, 2)
+		last := kit.Next(t, held, second)
+		synctime.Pass(time.Minute)
+
+		kit.PassOn(t, last, third)
+		all := past(t, client)
+		require.Len(t, all, 4)
+		for i, want := range []*lease.Lease{third.Value(t), last, held, l} {
+			require.Equal(t, want.Token(), all[i].Token)
+			require.Equal(t, "released", all[i].How)
+		}
 	})
 }

@@ -32,7 +32,7 @@ func embedded() (c *headwaiter.Client, addr string, stop func()) {
 		panic(err)
 	}
 	return c, server.Addr(), func() {
-		_ = c.Close(context.Background())
+		_ = c.Close()
 		server.Close()
 	}
 }
@@ -43,14 +43,15 @@ func Example() {
 	defer stop()
 	ctx := context.Background()
 
-	ledger := fairlock.New(client, "ledger", headwaiter.WithMaxHold(100*time.Millisecond))
 	guard := fence.NewMemory(1000).Key("ledger")
 
-	paused := kit.Must(ledger.Lock(ctx))
+	paused := kit.Must(fairlock.New(client, "ledger", headwaiter.WithMaxHold(100*time.Millisecond)).Lock(ctx))
 	<-paused.Context().Done() // Its lease is over, and it does not look.
 
-	next := kit.Must(ledger.Lock(ctx))
-	fmt.Println("next:", guard.Admit(ctx, next.Token()))
+	err := fairlock.New(client, "ledger").Do(ctx, func(ctx context.Context) error {
+		return guard.Admit(ctx, lease.Token(ctx))
+	})
+	fmt.Println("next:", err)
 	fmt.Println("late write refused:", errors.Is(guard.Admit(ctx, paused.Token()), fence.ErrStale))
 	// Output:
 	// next: <nil>

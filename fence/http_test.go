@@ -61,8 +61,7 @@ func start(t testing.TB, h http.Handler) (url string) {
 
 // send makes a request, with the token in its header unless that is 0.
 func (p page) send(ctx context.Context, method string, token uint64, body string) (string, error) {
-	r, err := http.NewRequestWithContext(ctx, method, p.url, strings.NewReader(body))
-	require.NoError(p.t, err)
+	r := kit.Got(http.NewRequestWithContext(ctx, method, p.url, strings.NewReader(body)))(p.t)
 	if token > 0 {
 		r.Header.Set(fence.Header, strconv.FormatUint(token, 10))
 	}
@@ -71,8 +70,7 @@ func (p page) send(ctx context.Context, method string, token uint64, body string
 		return "", err
 	}
 	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	require.NoError(p.t, err)
+	text := kit.Got(io.ReadAll(answer.Body))(p.t)
 	if err := fence.ResponseError(answer); err != nil {
 		return "", err
 	}
@@ -83,8 +81,7 @@ func (p page) send(ctx context.Context, method string, token uint64, body string
 }
 
 func (p page) Show(ctx context.Context, token uint64) error {
-	_, err := p.send(ctx, http.MethodPost, token, "")
-	return err
+	return kit.Err(p.send(ctx, http.MethodPost, token, ""))
 }
 
 func (p page) Read(ctx context.Context) (int64, error) {
@@ -96,8 +93,7 @@ func (p page) Read(ctx context.Context) (int64, error) {
 }
 
 func (p page) Write(ctx context.Context, token uint64, n int64) error {
-	_, err := p.send(ctx, http.MethodPut, token, strconv.FormatInt(n, 10))
-	return err
+	return kit.Err(p.send(ctx, http.MethodPut, token, strconv.FormatInt(n, 10)))
 }
 
 func TestHTTPLosesNothingToAPausedHolder(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fence"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/fenced"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
@@ -26,9 +27,7 @@ type document struct {
 	guard  *fence.Redis
 }
 
-func guarded(c rueidis.Client, key string) document {
-	return document{c, key, fence.NewRedis(c, key)}
-}
+func guarded(c rueidis.Client, key string) document { return document{c, key, fence.NewRedis(c, key)} }
 
 var set = fence.NewScript("return redis.call('SET', KEYS[1], ARGV[1])")
 
@@ -76,9 +75,7 @@ func TestAWriteApartFromItsCheckComesLateAllTheSame(t *testing.T) {
 		require.NoError(t, d.guard.Admit(ctx, 1)) // Then it is paused, and only then it writes.
 		require.NoError(t, d.Write(ctx, 2, 20))
 		require.NoError(t, document{client: d.client, key: "n"}.Write(ctx, 1, 10))
-		n, err := d.Read(ctx)
-		require.NoError(t, err)
-		require.Equal(t, int64(10), n)
+		require.Equal(t, int64(10), kit.Got(d.Read(ctx))(t))
 	})
 }
 
@@ -146,8 +143,7 @@ func TestAScriptRunsAsIfThereWereNoCheck(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		g := fence.NewRedis(connect(t, s), "{n}")
 		echo := fence.NewScript("return { #KEYS, KEYS[1], KEYS[2], KEYS[3] or 'none', #ARGV, ARGV[1], ARGV[2] or 'none' }")
-		got, err := g.Run(t.Context(), 1, echo, []string{"{n}:a", "{n}:b"}, []string{"x"}).ToAny()
-		require.NoError(t, err)
+		got := kit.Got(g.Run(t.Context(), 1, echo, []string{"{n}:a", "{n}:b"}, []string{"x"}).ToAny())(t)
 		require.Equal(t, []any{int64(2), "{n}:a", "{n}:b", "none", int64(1), "x", "none"}, got)
 
 		for source, want := range map[string]any{
@@ -276,8 +272,7 @@ func TestAMarkSharesTheSlotOfItsKeyAndIsOfNoOther(t *testing.T) {
 func TestRedisGuardsInACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.ClusterOf(t, 3, 0)
-	c, err := rueidis.NewClient(cluster.Option())
-	require.NoError(t, err)
+	c := kit.Got(rueidis.NewClient(cluster.Option()))(t)
 	t.Cleanup(c.Close)
 	move := fence.NewScript("redis.call('SET', KEYS[1], ARGV[1]) return redis.call('SET', KEYS[2], ARGV[1])")
 	served := map[string]bool{}
@@ -313,12 +308,10 @@ func scripted(command []string) bool { return strings.HasPrefix(strings.ToUpper(
 
 // The script ran, and its caller cannot know it. To repeat it is the caller's choice: the token is admitted again.
 func TestAnAnswerThatIsLostIsUnknown(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		p := kit.Proxy(t, s)
+	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
 		o := s.Option()
 		o.InitAddress = []string{p.Addr()}
-		c, err := rueidis.NewClient(o)
-		require.NoError(t, err)
+		c := kit.Got(rueidis.NewClient(o))(t)
 		t.Cleanup(c.Close)
 		g := fence.NewRedis(c, "n")
 		add := fence.NewScript("return redis.call('INCR', KEYS[1])")
@@ -332,22 +325,20 @@ func TestAnAnswerThatIsLostIsUnknown(t *testing.T) {
 		replies, _ := p.Lost()
 		require.Equal(t, 2, replies)
 		c.Close()
-		err = g.Admit(t.Context(), 3)
+		err := g.Admit(t.Context(), 3)
 		require.ErrorIs(t, err, rueidis.ErrClosing)
 		require.NotErrorIs(t, err, lease.ErrOutcomeUnknown)
 	})
 }
 
 func TestTheRightsThatAreNamedAreEnough(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
+	s := kit.Start(t)
 	s.Do("ACL", "SETUSER", "app", "on", ">secret", "~headwaiter:fence:*", "~n", "+eval", "+evalsha", "+hget", "+hset",
 		"+persist", "+pexpire", "+hello", "+ping", "+set")
 	s.Do("ACL", "LOG", "RESET")
 	o := s.Option()
 	o.Username, o.Password = "app", "secret"
-	c, err := rueidis.NewClient(o)
-	require.NoError(t, err)
+	c := kit.Got(rueidis.NewClient(o))(t)
 	t.Cleanup(c.Close)
 	d := document{c, "n", fence.NewRedis(c, "n", fence.WithLifetime(time.Hour))}
 	require.NoError(t, d.Show(t.Context(), 1))
@@ -360,14 +351,12 @@ func TestTheRightsThatAreNamedAreEnough(t *testing.T) {
 }
 
 func TestAHolderGoesOnWhenMemoryIsFull(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
+	s := kit.Start(t)
 	g := fence.NewRedis(connect(t, s), "n")
 	require.NoError(t, g.Admit(t.Context(), 1))
 	s.Do("SET", "n", "1")
 	s.Do("CONFIG", "SET", "maxmemory", "1")
 	require.NoError(t, g.Run(t.Context(), 1, fence.NewScript("return redis.call('DEL', KEYS[1])"), []string{"n"}, nil).Error())
-	err := g.Admit(t.Context(), 2)
-	require.ErrorContains(t, err, "OOM")
+	require.ErrorContains(t, g.Admit(t.Context(), 2), "OOM")
 	require.NoError(t, g.Admit(t.Context(), 1), "a token was kept that was not admitted")
 }

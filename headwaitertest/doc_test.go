@@ -13,6 +13,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/headwaitertest"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -46,10 +47,7 @@ func TestTheImportStopsWhenItLosesItsLock(t *testing.T) {
 
 func TestTheCodeInTheDocumentationIsTested(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("doc.go")
-	require.NoError(t, err)
-	tests, err := os.ReadFile("doc_test.go")
-	require.NoError(t, err)
+	page, tests := kit.Got(os.ReadFile("doc.go"))(t), kit.Got(os.ReadFile("doc_test.go"))(t)
 	_, code, _ := strings.Cut(string(page), "//\n//\t")
 	code, _, found := strings.Cut(code, "//\n// #")
 	require.True(t, found)

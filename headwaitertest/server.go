@@ -61,7 +61,7 @@ func (s *Server) Client(t testing.TB, changes ...func(*headwaiter.Options)) *hea
 		link.Heal() // One that is paused could give nothing back.
 		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 		defer cancel()
-		_ = client.Close(ctx) // What it held has ended with the server at the latest.
+		_ = client.Shutdown(ctx) // What it held has ended with the server at the latest.
 		s.mu.Lock()
 		delete(s.links, client)
 		s.mu.Unlock()

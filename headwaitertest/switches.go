@@ -121,7 +121,7 @@ func (s *Server) each(
 	if err != nil {
 		s.t.Fatalf("headwaitertest: %v", err)
 	}
-	defer c.Close(ctx)
+	defer c.Shutdown(ctx)
 	found, err := inspect.Find(ctx, c, name)
 	held := 0
 	for _, n := range found {

@@ -55,8 +55,7 @@ func TestAnExpiredHolderBelievesThatItHoldsUntilItsRenewal(t *testing.T) {
 		orders := fairlock.New(s.Client(t), "orders", headwaiter.WithLease(10*length))
 		held := lock(t, orders)
 		s.Expire("orders")
-		other, err := fairlock.New(s.Client(t), "orders").TryLock(context.Background())
-		require.NoError(t, err)
+		other := kit.Got(fairlock.New(s.Client(t), "orders").TryLock(context.Background()))(t)
 		require.NoError(t, held.Context().Err(), "a third of its lease has not passed")
 		require.Greater(t, other.Token(), held.Token(), "the token is what tells them apart")
 		require.ErrorIs(t, kit.Lost(t, held), lease.ErrExpired)
@@ -105,12 +104,9 @@ func TestNothingOfAPausedClientReachesTheServer(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		paused, other := s.Client(t), s.Client(t)
 		s.Pause(paused)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := fairlock.New(paused, "orders").Lock(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		held, err := fairlock.New(other, "orders").TryLock(t.Context())
-		require.NoError(t, err)
+		ctx := kit.Within(t, time.Second)
+		require.ErrorIs(t, kit.Err(fairlock.New(paused, "orders").Lock(ctx)), context.DeadlineExceeded)
+		held := kit.Got(fairlock.New(other, "orders").TryLock(t.Context()))(t)
 		kit.Release(t, held)
 		s.Resume(paused)
 		held = lock(t, fairlock.New(paused, "orders"))
@@ -120,8 +116,7 @@ func TestNothingOfAPausedClientReachesTheServer(t *testing.T) {
 
 func TestAServerOutOfReachIsLikeAPauseOfAll(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
-		one := lock(t, fairlock.New(s.Client(t), "one"))
-		two := lock(t, fairlock.New(s.Client(t), "two"))
+		one, two := lock(t, fairlock.New(s.Client(t), "one")), lock(t, fairlock.New(s.Client(t), "two"))
 		s.Pause()
 		require.ErrorIs(t, kit.Lost(t, one), lease.ErrExpired)
 		require.ErrorIs(t, kit.Lost(t, two), lease.ErrExpired)
@@ -152,9 +147,7 @@ func TestAWaiterFindsTheGrantOfWhichTheMessageWasLost(t *testing.T) {
 		s.DropMessages(1)
 		began := time.Now()
 		kit.Release(t, held)
-		info, err := orders.Inspect(context.Background())
-		require.NoError(t, err)
-		require.True(t, info.Held, "the server handed on")
+		require.True(t, kit.Got(orders.Inspect(context.Background()))(t).Held, "the server handed on")
 		require.False(t, next.Returned())
 		second := next.Value(t)
 		require.Greater(t, time.Since(began), 500*time.Millisecond, "nothing was lost")
@@ -163,8 +156,7 @@ func TestAWaiterFindsTheGrantOfWhichTheMessageWasLost(t *testing.T) {
 		third := queue(t, orders, 1)
 		synctime.Pass(5 * time.Second) // The look of a client that has handed on is over too.
 		began = time.Now()
-		kit.Release(t, second)
-		kit.Release(t, third.Value(t))
+		kit.PassOn(t, second, third)
 		require.Less(t, time.Since(began), 500*time.Millisecond)
 	})
 }
@@ -177,8 +169,7 @@ func TestMessagesAreLostAfterARestartToo(t *testing.T) {
 		synctime.Pass(time.Second)
 		s.DropMessages(1)
 		began := time.Now()
-		kit.Release(t, held)
-		kit.Release(t, next.Value(t))
+		kit.PassOn(t, held, next)
 		require.Greater(t, time.Since(began), 500*time.Millisecond, "nothing was lost")
 	})
 }
@@ -189,8 +180,7 @@ func TestALostMessageIsFoundOutsideABubbleToo(t *testing.T) {
 	held := lock(t, fairlock.New(s.Client(t), "orders"))
 	next := queue(t, fairlock.New(s.Client(t), "orders"), 1)
 	s.DropMessages(1)
-	kit.Release(t, held)
-	kit.Release(t, next.Value(t))
+	kit.PassOn(t, held, next)
 }
 
 func TestALostNoticeOfForceIsFoundByTheRenewal(t *testing.T) {
@@ -215,8 +205,7 @@ func TestTheNewsOfAnElectionCanBeLost(t *testing.T) {
 		synctime.Pass(time.Second) // The look that follows a subscription is over.
 		s.DropMessages(1)
 		began := time.Now()
-		_, err := election.New(s.Client(t), "cron").Campaign(context.Background(), "me")
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(election.New(s.Client(t), "cron").Campaign(context.Background(), "me")))
 		require.Equal(t, "me", (<-observed).Value)
 		require.Greater(t, time.Since(began), 500*time.Millisecond, "nothing was lost")
 	})
@@ -225,16 +214,14 @@ func TestTheNewsOfAnElectionCanBeLost(t *testing.T) {
 func TestDropMessagesTakesBackWhatWasNotLost(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		latch := countdown.New(s.Client(t), "parts")
-		_, err := latch.TrySetCount(t.Context(), 1)
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(latch.TrySetCount(t.Context(), 1)))
 		open := kit.Run(func() error { return countdown.New(s.Client(t), "parts").Wait(context.Background()) })
 		kit.Waiting(t, 1, latch.Inspect)
 		synctime.Pass(time.Second) // As above: what follows is not found by a look.
 		s.DropMessages(5)
 		s.DropMessages(0)
 		began := time.Now()
-		_, err = latch.CountDown(t.Context())
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(latch.CountDown(t.Context())))
 		require.NoError(t, open.Err(t))
 		require.Less(t, time.Since(began), 500*time.Millisecond)
 	})
@@ -273,8 +260,7 @@ func TestEveryKindCanBeLost(t *testing.T) {
 					{func() { s.Expire("orders") }, lease.ErrExpired},
 					{s.Restart, lease.ErrForgotten},
 				} {
-					held, err := take(c)
-					require.NoError(t, err)
+					held := kit.Got(take(c))(t)
 					way.lose()
 					require.ErrorIs(t, kit.Lost(t, held), way.cause)
 				}
@@ -285,10 +271,8 @@ func TestEveryKindCanBeLost(t *testing.T) {
 
 func TestAllWhoShareANameAreForced(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
-		a, err := rwlock.New(s.Client(t), "orders").RLock(t.Context())
-		require.NoError(t, err)
-		b, err := rwlock.New(s.Client(t), "orders").RLock(t.Context())
-		require.NoError(t, err)
+		a := kit.Got(rwlock.New(s.Client(t), "orders").RLock(t.Context()))(t)
+		b := kit.Got(rwlock.New(s.Client(t), "orders").RLock(t.Context()))(t)
 		s.Force("orders")
 		first, second := kit.Lost(t, a), kit.Lost(t, b)
 		if errors.Is(first, lease.ErrForgotten) {
@@ -302,10 +286,8 @@ func TestAllWhoShareANameAreForced(t *testing.T) {
 
 func TestAllWhoListenAreToldThatTheyWereForced(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
-		a, err := rwlock.New(s.Client(t), "orders").RLock(t.Context())
-		require.NoError(t, err)
-		b, err := rwlock.New(s.Client(t), "orders").RLock(t.Context())
-		require.NoError(t, err)
+		a := kit.Got(rwlock.New(s.Client(t), "orders").RLock(t.Context()))(t)
+		b := kit.Got(rwlock.New(s.Client(t), "orders").RLock(t.Context()))(t)
 		synctime.Pass(250 * time.Millisecond)
 		synctest.Wait()
 		began := time.Now()
@@ -371,8 +353,7 @@ func TestAReleaseByForceIsInTheHistory(t *testing.T) {
 		require.NoError(t, lock(t, orders).Release(context.Background()))
 		lock(t, orders)
 		s.Force("orders")
-		past, err := inspect.History(context.Background(), c, "orders")
-		require.NoError(t, err)
+		past := kit.Got(inspect.History(context.Background(), c, "orders"))(t)
 		require.Len(t, past, 2)
 		require.Equal(t, "forced", past[0].How)
 	})

@@ -66,8 +66,10 @@ var contended = []*lua.Protocol{lua.Fairlock, lua.Reentrant, lua.RWLock, lua.Sem
 // that time: so a cycle is one that there was at one moment, not the sum of several. To the server the calls of one
 // client are one: it takes a call that waits and an older hold of the same client for the same work. So a client that
 // holds one name for long and waits for another beside that can make a cycle that ends by itself; the longer the time,
-// the fewer. What a client waits for and holds itself, of the same name, is never taken for the same work, so a call that
-// asks again for its own lock is not found. Nor is what Redlock holds at other servers.
+// the fewer. A hold that nothing renews, as a permit WithoutRenewal, ends by itself and is in no cycle.
+//
+// What a client waits for and holds itself, of the same name, is never taken for the same work, so a call that asks
+// again for its own lock is not found. Nor is what Redlock holds at other servers.
 func Deadlocks(ctx context.Context, c *headwaiter.Client, lasting time.Duration) (Graph, error) {
 	w, err := waitqueue.WiringOf(c)
 	if err != nil {

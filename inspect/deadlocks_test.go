@@ -23,8 +23,7 @@ import (
 
 func waitsFor(t *testing.T, c *headwaiter.Client, lasting time.Duration) inspect.Graph {
 	t.Helper()
-	g, err := inspect.Deadlocks(t.Context(), c, lasting)
-	require.NoError(t, err)
+	g := kit.Got(inspect.Deadlocks(t.Context(), c, lasting))(t)
 	require.False(t, g.Partial)
 	return g
 }
@@ -33,8 +32,7 @@ func waitsFor(t *testing.T, c *headwaiter.Client, lasting time.Duration) inspect
 func circle(t *testing.T, clients []*headwaiter.Client, names []string) (held []*lease.Lease, waits []*kit.Call[*lease.Lease]) {
 	t.Helper()
 	for i, c := range clients {
-		l, err := fairlock.New(c, names[i], headwaiter.WithLease(time.Minute)).Lock(t.Context())
-		require.NoError(t, err)
+		l := kit.Got(fairlock.New(c, names[i], headwaiter.WithLease(time.Minute)).Lock(t.Context()))(t)
 		held = append(held, l)
 	}
 	for i, c := range clients {
@@ -72,8 +70,7 @@ func TestADeadlockIsFoundAndBrokenByForce(t *testing.T) {
 		}
 
 		m := fairlock.New(look, cycle[0].Name)
-		_, err := m.ForceRelease(t.Context(), cycle[0].Hold.Token)
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(m.ForceRelease(t.Context(), cycle[0].Hold.Token)))
 		require.ErrorIs(t, kit.Lost(t, held[slices.Index(names, cycle[0].Name)]), lease.ErrForced)
 		got := waits[(slices.Index(names, cycle[0].Name)+2)%3].Value(t)
 		g = waitsFor(t, look, 0)
@@ -90,15 +87,13 @@ func TestDeadlocksOfSharedLocks(t *testing.T) {
 		a, b, look := kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)
 		hold(t, b, "x")
 		mine, theirs := semaphore.New(a, "s", 3), semaphore.New(b, "s", 3)
-		_, err := mine.Acquire(t.Context(), 2)
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(mine.Acquire(t.Context(), 2)))
 		ctx, giveUp := context.WithCancel(t.Context())
 		defer giveUp()
 		x := fairlock.New(a, "x")
 		kit.Lock(ctx, x.Lock)
 		kit.Waiting(t, 1, x.Inspect)
-		small, err := theirs.Acquire(t.Context(), 1)
-		require.NoError(t, err)
+		small := kit.Got(theirs.Acquire(t.Context(), 1))(t)
 		require.Empty(t, waitsFor(t, look, 0).Cycles)
 		kit.Release(t, small)
 		kit.Go(func() (*lease.Lease, error) { return theirs.Acquire(ctx, 2) })
@@ -136,8 +131,7 @@ func TestNoDeadlockOfProcessesThatUseOneLockByManyGoroutines(t *testing.T) {
 				semaphore.New(look, "s", 2).Inspect,
 			},
 		} {
-			held, err := lock.first(a)
-			require.NoError(t, err)
+			held := kit.Got(lock.first(a))(t)
 			var waits []*kit.Call[*lease.Lease]
 			for i, c := range []*headwaiter.Client{b, a, b, a} {
 				waits = append(waits, kit.Go(func() (*lease.Lease, error) { return lock.next(c) }))
@@ -148,8 +142,7 @@ func TestNoDeadlockOfProcessesThatUseOneLockByManyGoroutines(t *testing.T) {
 			require.Zero(t, g.Stuck)
 			require.Empty(t, g.Cycles)
 			for _, w := range waits {
-				kit.Release(t, held)
-				held = w.Value(t)
+				held = kit.Next(t, held, w)
 			}
 			kit.Release(t, held)
 		}
@@ -169,8 +162,7 @@ func TestWhatIsNoDeadlock(t *testing.T) {
 			kit.Waiting(t, 1, m.Inspect)
 		}
 		for i, c := range []*headwaiter.Client{a, b} {
-			_, err := election.New(c, []string{"e", "f"}[i]).Campaign(t.Context(), "")
-			require.NoError(t, err)
+			require.NoError(t, kit.Err(election.New(c, []string{"e", "f"}[i]).Campaign(t.Context(), "")))
 		}
 		for i, c := range []*headwaiter.Client{b, a} {
 			e := election.New(c, []string{"e", "f"}[i])
@@ -185,8 +177,7 @@ func TestWhatIsNoDeadlock(t *testing.T) {
 
 // A cycle that is over before the second look is none.
 func TestACycleMustLast(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
+	s := kit.Start(t)
 	a, b, look := kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)
 	held, waits := circle(t, []*headwaiter.Client{a, b}, []string{"x", "y"})
 	require.Len(t, waitsFor(t, look, 0).Cycles, 1)
@@ -213,17 +204,40 @@ func TestACycleMustLast(t *testing.T) {
 	kit.Eventually(t, "the first look", func() bool { return s.CommandStats()["evalsha"] >= 2 })
 	why := errors.New("enough")
 	cancel(why)
-	err := graph.Err(t)
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, err, why)
+	kit.Fails(t, graph.Err(t), context.Canceled, why)
 }
 
 func TestWhatCannotBeReadMayBeInACycle(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
+	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
 		s.Do("SET", "headwaiter:lock:{bad}", "x")
-		g, err := inspect.Deadlocks(t.Context(), c, 0)
-		require.NoError(t, err)
-		require.True(t, g.Partial)
+		require.True(t, kit.Got(inspect.Deadlocks(t.Context(), c, 0))(t).Partial)
+	})
+}
+
+func TestWhatEndsByItselfIsInNoDeadlock(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a, b, look := kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)
+		for _, ends := range []bool{true, false} {
+			opts := []semaphore.Option{headwaiter.WithLease(time.Minute)}
+			if ends {
+				opts = append(opts, semaphore.WithoutRenewal())
+			}
+			name := map[bool]string{true: "rate", false: "jobs"}[ends]
+			permit := kit.Got(semaphore.New(a, name, 1, opts...).Acquire(t.Context(), 1))(t)
+			lock := kit.Got(fairlock.New(b, name).Lock(t.Context()))(t)
+			m, p := fairlock.New(a, name), semaphore.New(b, name, 1, opts...)
+			first := kit.Lock(t.Context(), m.Lock)
+			kit.Waiting(t, 1, m.Inspect)
+			second := kit.Lock(t.Context(), func(ctx context.Context) (*lease.Lease, error) { return p.Acquire(ctx, 1) })
+			kit.Waiting(t, 1, p.Inspect)
+			g := waitsFor(t, look, 0)
+			require.Len(t, g.Waits, 2)
+			require.Equal(t, ends, len(g.Cycles) == 0)
+			require.Equal(t, ends, g.Stuck == 0)
+			kit.Release(t, lock)
+			kit.Release(t, first.Value(t))
+			kit.Release(t, permit)
+			kit.Release(t, second.Value(t))
+		}
 	})
 }

@@ -11,9 +11,8 @@ import (
 )
 
 func ExampleList() {
-	clients, end := kit.Clients(1)
+	ctx, clients, end := kit.Ready(1)
 	defer end()
-	ctx := context.Background()
 	for _, name := range []string{"orders:42", "users:7"} {
 		if _, err := fairlock.New(clients[0], name).Lock(ctx); err != nil {
 			panic(err)
@@ -30,9 +29,8 @@ func ExampleList() {
 }
 
 func ExampleFind() {
-	clients, end := kit.Clients(1)
+	ctx, clients, end := kit.Ready(1)
 	defer end()
-	ctx := context.Background()
 	if _, err := fairlock.New(clients[0], "orders:42").Lock(ctx); err != nil {
 		panic(err)
 	}
@@ -49,9 +47,8 @@ func ExampleFind() {
 
 // What `headwaiter log orders:42` prints.
 func ExampleHistory() {
-	clients, end := kit.Clients(1)
+	ctx, clients, end := kit.Ready(1)
 	defer end()
-	ctx := context.Background()
 	orders := fairlock.New(clients[0], "orders:42", fairlock.WithHistory(20))
 	if err := orders.Do(ctx, func(context.Context) error { return nil }); err != nil {
 		panic(err)
@@ -69,9 +66,8 @@ func ExampleHistory() {
 
 // Two clients take two locks in opposite order.
 func ExampleDeadlocks() {
-	clients, end := kit.Clients(2)
+	ctx, clients, end := kit.Ready(2)
 	defer end()
-	ctx := context.Background()
 	names := []string{"orders", "stock"}
 	for i, c := range clients {
 		if _, err := fairlock.New(c, names[i]).Lock(ctx); err != nil {

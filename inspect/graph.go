@@ -43,13 +43,13 @@ type stake struct {
 	before, by *stake       // how a search has come here: from whom, by what hold
 }
 
-// newStake reads the text of a ticket: client:number:kind:permits:lease:grant.
+// newStake reads the text of a ticket: client:number:kind:permits:lease:grant. The number may end with a vote.
 func newStake(at *contest, ticket string) (*stake, bool) {
 	f := strings.Split(ticket, ":")
 	if len(f) != 6 {
 		return nil, false
 	}
-	number, err1 := strconv.ParseUint(f[1], 10, 64)
+	number, err1 := strconv.ParseUint(lua.CutVote(f[1]), 10, 64)
 	permits, err2 := strconv.ParseInt(f[3], 10, 64)
 	return &stake{at: at, client: f[0], number: number, permits: permits}, err1 == nil && err2 == nil
 }
@@ -73,7 +73,8 @@ func (b *board) add(n Listed) bool {
 	at := &contest{kind: n.Kind, name: n.Name, limit: n.Info.Limit}
 	for _, h := range n.Info.Holders {
 		s, ok := newStake(at, h.Ticket)
-		if ok && h.Left > 0 { // One whose lease has run out is freed by the next request.
+		// One whose lease has run out is freed by the next request, and one that nothing renews ends by itself.
+		if ok && h.Left > 0 && !h.Final {
 			s.holder, s.permits = h, h.Permits
 			at.holds = append(at.holds, s)
 		}

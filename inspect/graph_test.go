@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -116,16 +118,12 @@ func boardOf(c *crowd) *board {
 
 func (b *board) stuck(t *testing.T) []*stake {
 	t.Helper()
-	stuck, err := b.reduce(t.Context())
-	require.NoError(t, err)
-	return stuck
+	return kit.Got(b.reduce(t.Context()))(t)
 }
 
 func (b *board) circles(t *testing.T, stuck []*stake) []Cycle {
 	t.Helper()
-	cycles, err := b.cycles(t.Context(), stuck)
-	require.NoError(t, err)
-	return cycles
+	return kit.Got(b.cycles(t.Context(), stuck))(t)
 }
 
 // check holds a cycle against the board: each link waits for what the next one has.
@@ -225,8 +223,7 @@ func TestDeadlocksAreNamed(t *testing.T) {
 		{"a client that waits for itself behind a cycle", []int64{1, 1, 1}, "A0 B1 C2 A1 B0 C0", "[A1 B0]", 3},
 		{"a small request behind a large one", []int64{3, 1}, "A0*2 C1 B0*3 C0 A1", "[A1 C0]", 3},
 	} {
-		t.Run(x.what, func(t *testing.T) {
-			t.Parallel()
+		kit.Beside(t, x.what, func(t *testing.T) {
 			b := boardOf(asks(newCrowd(x.limits...), x.asks))
 			stuck := b.stuck(t)
 			require.Len(t, stuck, x.stuck)
@@ -332,8 +329,18 @@ func TestASearchEndsWithItsContext(t *testing.T) {
 	stuck := b.stuck(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := b.reduce(ctx)
-	require.ErrorIs(t, err, context.Canceled)
-	_, err = b.cycles(ctx, stuck)
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, kit.Err(b.reduce(ctx)), context.Canceled)
+	require.ErrorIs(t, kit.Err(b.cycles(ctx, stuck)), context.Canceled)
+}
+
+// What a server finds beyond that is thrown away, but it costs time, at the server too.
+func TestAServerIsAskedForNothingButThePrefixAsItIs(t *testing.T) {
+	for _, special := range []string{"*", "?", "[", "]", `\`, "a", "[a]", `\?`} {
+		prefix := "of" + special + "mine"
+		asked := scanPattern(prefix, "x*")
+		for _, found := range []string{prefix, strings.Replace(prefix, special, "b", 1), strings.Replace(prefix, special, "bb", 1), "ofmine"} {
+			matches := kit.Got(path.Match(asked, found+":lock:{xy}"))(t)
+			require.Equal(t, found == prefix, matches, "%s for %s", asked, found)
+		}
+	}
 }

@@ -43,16 +43,14 @@ func listed(t *testing.T, c *headwaiter.Client, pattern string) (names []string)
 func hold(t *testing.T, c *headwaiter.Client, names ...string) (held []*lease.Lease) {
 	t.Helper()
 	for _, name := range names {
-		l, err := fairlock.New(c, name, headwaiter.WithLease(time.Minute)).Lock(t.Context())
-		require.NoError(t, err)
+		l := kit.Got(fairlock.New(c, name, headwaiter.WithLease(time.Minute)).Lock(t.Context()))(t)
 		held = append(held, l)
 	}
 	return held
 }
 
 func TestListTellsOfAllKinds(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c, other := kit.Dial(t, s), kit.Dial(t, s)
+	kit.Two(t, func(t *testing.T, _ redistest.Backend, c, other *headwaiter.Client) {
 		require.Empty(t, listed(t, c, "*"))
 		const name = "x"
 		held := hold(t, c, name)[0]
@@ -60,16 +58,11 @@ func TestListTellsOfAllKinds(t *testing.T) {
 		ctx, giveUp := context.WithCancel(t.Context())
 		waits := kit.Lock(ctx, m.Lock)
 		kit.Waiting(t, 1, m.Inspect)
-		_, err := reentrant.New(c, name).Lock(t.Context())
-		require.NoError(t, err)
-		_, err = rwlock.New(c, name).RLock(t.Context())
-		require.NoError(t, err)
-		_, err = semaphore.New(c, name, 7).Acquire(t.Context(), 3)
-		require.NoError(t, err)
-		_, err = election.New(c, name).Campaign(t.Context(), "value")
-		require.NoError(t, err)
-		_, err = countdown.New(c, name).TrySetCount(t.Context(), 5)
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(reentrant.New(c, name).Lock(t.Context())))
+		require.NoError(t, kit.Err(rwlock.New(c, name).RLock(t.Context())))
+		require.NoError(t, kit.Err(semaphore.New(c, name, 7).Acquire(t.Context(), 3)))
+		require.NoError(t, kit.Err(election.New(c, name).Campaign(t.Context(), "value")))
+		require.NoError(t, kit.Err(countdown.New(c, name).TrySetCount(t.Context(), 5)))
 		b := barrier.New(c, name, 2)
 		comes := kit.Go(func() (int, error) { return b.Await(ctx) })
 		kit.Waiting(t, 1, b.Inspect)
@@ -102,8 +95,7 @@ func TestListTellsOfAllKinds(t *testing.T) {
 }
 
 func TestPatterns(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
+	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
 		names := []string{"a", "b", "ab", "a/b/c", "a*", "über", "a:{b", "{b", "b}"}
 		hold(t, c, names...)
 		for _, beside := range []string{"headwaiter", "headwaiter:lock:b", "headwaiter:fence:{b}", "other:lock:{b}", "headwaiter:lock:{}"} {
@@ -152,8 +144,7 @@ func TestAPrefixIsNoPattern(t *testing.T) {
 }
 
 func TestAKeyOfAnotherTypeIsToldWithItsName(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
+	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
 		hold(t, c, "good")
 		s.Do("SET", "headwaiter:lock:{bad}", "x")
 		failed := map[string]bool{}
@@ -166,8 +157,7 @@ func TestAKeyOfAnotherTypeIsToldWithItsName(t *testing.T) {
 }
 
 func TestAListEndsWhenItsCallerHasEnough(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
+	kit.One(t, func(t *testing.T, _ redistest.Backend, c *headwaiter.Client) {
 		hold(t, c, "a", "b", "c")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -185,23 +175,19 @@ func TestAListEndsWhenItsCallerHasEnough(t *testing.T) {
 }
 
 func TestWhoIsNotTheTextOfAnError(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
+	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
 		hold(t, c, "x")
 		s.Do("SET", "headwaiter:client:"+c.ID(), "no hash")
-		found, err := inspect.Find(t.Context(), c, "x")
-		require.NoError(t, err)
+		found := kit.Got(inspect.Find(t.Context(), c, "x"))(t)
 		require.Equal(t, c.ID(), found[0].Info.Holder.Client)
 		require.Empty(t, found[0].Info.Holder.Who)
 	})
 }
 
 func TestFindTellsOfOneName(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
+	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
 		find := func(name string) (kinds []string) {
-			found, err := inspect.Find(t.Context(), c, name)
-			require.NoError(t, err)
+			found := kit.Got(inspect.Find(t.Context(), c, name))(t)
 			for _, n := range found {
 				require.NoError(t, n.Err)
 				kinds = append(kinds, n.Kind)
@@ -211,25 +197,19 @@ func TestFindTellsOfOneName(t *testing.T) {
 		require.Empty(t, find("x"))
 		kit.Release(t, hold(t, c, "x")[0])
 		require.Equal(t, []string{"lock"}, find("x"), "it is known for a while")
-		_, err := semaphore.New(c, "x", 2).Acquire(t.Context(), 1)
-		require.NoError(t, err)
-		_, err = countdown.New(c, "x").TrySetCount(t.Context(), 5)
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(semaphore.New(c, "x", 2).Acquire(t.Context(), 1)))
+		require.NoError(t, kit.Err(countdown.New(c, "x").TrySetCount(t.Context(), 5)))
 		require.Equal(t, []string{"lock", "semaphore", "latch"}, find("x"))
 		require.Empty(t, find("x*"))
 
 		s.Do("SET", "headwaiter:barrier:{x}", "x")
-		found, err := inspect.Find(t.Context(), c, "x")
-		require.NoError(t, err)
+		found := kit.Got(inspect.Find(t.Context(), c, "x"))(t)
 		require.Len(t, found, 4)
 		require.ErrorContains(t, found[3].Err, "WRONGTYPE")
-		_, err = inspect.Find(t.Context(), c, "")
-		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorIs(t, kit.Err(inspect.Find(t.Context(), c, "")), lease.ErrInvalid)
 		s.Kill()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err = inspect.Find(ctx, c, "x")
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		ctx := kit.Within(t, time.Second)
+		require.ErrorIs(t, kit.Err(inspect.Find(ctx, c, "x")), context.DeadlineExceeded)
 	})
 }
 
@@ -245,29 +225,25 @@ func TestAListWalksInSteps(t *testing.T) {
 	stats := s.CommandStats()
 	require.Zero(t, stats["keys"])
 	require.GreaterOrEqual(t, stats["scan"], int64(others/2000))
-	require.LessOrEqual(t, stats["evalsha"]+stats["eval"], int64(4))
+	require.LessOrEqual(t, stats["evalsha"]+stats["eval"], int64(8), "two looks, and what a client says of itself meanwhile")
 }
 
 func TestAListNeedsARight(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, redistest.WithUser("reader", "secret", "+@all", "-scan", "~*", "&*"))
+	s := kit.Start(t, redistest.WithUser("reader", "secret", "+@all", "-scan", "~*", "&*"))
 	c := kit.Dial(t, s)
 	told := 0
 	for _, err := range inspect.List(t.Context(), c, "*") {
 		told++
-		require.ErrorContains(t, err, `inspect: list "*": the user lacks a right`)
-		require.ErrorContains(t, err, "scan")
+		kit.Fails(t, err, `inspect: list "*": the user lacks a right`, "scan")
 	}
 	require.Equal(t, 1, told)
 }
 
 func TestALookAtASilentServerEndsWithItsContext(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		d := faults.NewDialer(t, s.Dial)
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
 		c := kit.Dial(t, s, kit.Over(d))
 		hold(t, c, "name")
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		defer cancel()
+		ctx := kit.Within(t, 200*time.Millisecond)
 		d.Drop()
 		begun := time.Now()
 		_, err := inspect.Find(ctx, c, "name")

@@ -112,8 +112,7 @@ func TestABoundContextSeesAtOnceThatOneOfTheTwoHasEnded(t *testing.T) {
 	}
 	for name, look := range looks {
 		ctx, gone := context.WithCancelCause(t.Context())
-		e := newEngine(t.Context())
-		bound := e.Bind(ctx)
+		bound := newEngine(t.Context()).Bind(ctx)
 		require.False(t, look(bound), name)
 		gone(errGone)
 		require.True(t, look(bound), name)

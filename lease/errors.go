@@ -28,11 +28,15 @@ var (
 var (
 	// ErrBusy: a try found the lock held, or others waiting for it.
 	ErrBusy = errors.New("busy")
-	// ErrQueueFull: there was no room in the queue, by headwaiter.WithQueueLimit or headwaiter.WithAdmission.
+	// ErrQueueFull: there was no room in the queue, by headwaiter.WithQueueLimit.
 	ErrQueueFull = errors.New("the queue is full")
 	// ErrWaitTimeout: the call has waited for as long as headwaiter.WithMaxWait lets it. It is a
 	// [context.DeadlineExceeded] too.
 	ErrWaitTimeout error = waitTimeout{}
+	// ErrUnavailable: the call ended by its context, its maximum wait or the limit of a try, and the server had not answered
+	// its last request, or only with errors that pass by themselves. The error says also which of the three ended it:
+	// errors.Is finds the context's error, and ErrWaitTimeout, as it does where others hold.
+	ErrUnavailable = errors.New("the server does not answer")
 	// ErrClosed: the client was closed.
 	ErrClosed = errors.New("client closed")
 	// ErrDeadlock: the context comes from a hold of the same lock, which is not reentrant, or from one of a semaphore that
@@ -45,7 +49,8 @@ var (
 	ErrInvalid = errors.New("invalid argument")
 	// ErrTooLarge: a name or a count is above its limit.
 	ErrTooLarge = errors.New("too large")
-	// ErrMismatch: another client has stated another limit for the name, and that one counts.
+	// ErrMismatch: another client has stated another number of parties or stripes for the name, and the number cannot change
+	// while anybody uses it. The number of permits of a semaphore on Redis can.
 	ErrMismatch = errors.New("another client has stated another limit")
 	// ErrOutcomeUnknown: no answer came, so what was asked for may have been done or not.
 	ErrOutcomeUnknown = errors.New("no answer: it may have been done or not")
@@ -104,6 +109,8 @@ var (
 	ErrMaxHold error = loss("lease lost: held for its maximum time")
 	// ErrStalled: nobody called [Lease.Progress] for the time that was set.
 	ErrStalled error = loss("lease lost: no progress")
+	// ErrCopied: the process is a copy of the one that held it; its image was restored, as from a snapshot.
+	ErrCopied error = loss("lease lost: the process is a copy of the holder")
 	// ErrClientClosed: the client that held it was closed.
 	ErrClientClosed error = loss("lease lost: client closed")
 )

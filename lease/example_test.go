@@ -101,6 +101,17 @@ func ExampleFromContext() {
 	// Output: writing with token 7
 }
 
+// Each write under the lock takes the token along.
+func ExampleToken() {
+	write := func(ctx context.Context) { fmt.Println("write with token", lease.Token(ctx)) }
+
+	write(hold(context.Background()).Lease().Context())
+	write(context.Background())
+	// Output:
+	// write with token 7
+	// write with token 0
+}
+
 // A handler works on the context of its request, and under the lock: it stops when either ends.
 func ExampleLease_Bind() {
 	request, gone := context.WithCancelCause(context.Background())
@@ -170,7 +181,7 @@ func ExampleDo() {
 // counter is an engine that knows how many wait.
 type counter struct{ waiting int }
 
-func (e *counter) Want() { fmt.Println("waiting:", e.waiting) }
+func (e *counter) Want(*lease.Lease) { fmt.Println("waiting:", e.waiting) }
 
 func ExampleKeeper_Awaited() {
 	keeper := lease.New(context.Background(), lease.Terms{Engine: &counter{}, Until: lease.Until{Deadline: time.Now().Add(time.Hour)}})
@@ -229,4 +240,36 @@ func ExampleLease_HandOver() {
 	// true true <nil>
 	// given back
 	// <nil>
+}
+
+// The time without progress begins when the call returns, not when the engine makes the hold.
+func ExampleStall_Pause() {
+	stall := lease.NewStall(time.Minute)
+	stall.Pause()
+	far := time.Now().Add(time.Hour)
+	fmt.Println(stall.Earlier(far).Equal(far))
+	stall.Resume()
+	fmt.Println(stall.Earlier(far).Before(far))
+	// Output:
+	// true
+	// true
+}
+
+// A release with a context that comes from the hold lasts until the lease is over, as that context ends first.
+func ExampleOutlasting() {
+	held := hold(context.Background()).Lease()
+	ctx, cancel := lease.Outlasting(held.Context(), held)
+	defer cancel()
+	held.Unlock()
+	fmt.Println(held.Context().Err(), ctx.Err())
+	// Output:
+	// given back
+	// context canceled <nil>
+}
+
+// The error of a release names the hold.
+func ExampleKeeper_Named() {
+	keeper := hold(context.Background())
+	fmt.Println(keeper.Named(lease.ErrUnconfirmed))
+	// Output: lease: release "orders:42": release not confirmed
 }

@@ -40,7 +40,7 @@ func (l *Lease) HandOver(ctx context.Context) (text string, err error) {
 	case ctx.Err() != nil:
 		return "", l.handing(fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx)))
 	}
-	ctx, free := l.outlasting(ctx)
+	ctx, free := Outlasting(ctx, l)
 	defer free()
 	first := l.give(errByHandOver)
 	if cause := context.Cause(l.inner); !first || !errors.Is(cause, ErrReleased) {

@@ -11,6 +11,7 @@ type Info struct {
 	Holders []Holder // the first holders, by the ends of their leases
 	Token   uint64   // the last that was given; of a latch or a barrier, its generation
 	Limit   int64    // permits, parties, or the count that was set; 1 for a lock
+	Stated  int64    // permits that the newest client of a semaphore states; a Resize changes only Limit. 0 if there is none
 	Used    int64    // permits held, parties that have come, or the count that is left
 	Waiting int      // how many wait
 	Queue   []Waiter // the first of them, in their order
@@ -39,7 +40,11 @@ type Holder struct {
 	Since   time.Time     // when it was granted, by the clock of this machine
 	Left    time.Duration // until the lease ends, unless it is renewed; negative if it has run out
 	Idle    bool          // no call uses it: its client keeps it for the next one
+	Final   bool          // nothing renews it: it ends when Left is over, whatever its holder does
 	Wants   bool          // to be told when somebody waits ([Lease.Wanted]); of what one holds at a time, and until it was told
+	// Rests: the hold is over, and nobody gets the name until Left is over (headwaiter.WithMinHold). It was released, if not
+	// Expired.
+	Rests, Expired bool
 	// InTransit: Client has handed the hold over, and nobody has adopted it yet. It is nobody's meanwhile.
 	InTransit bool
 }

@@ -41,9 +41,9 @@ type Terms struct {
 	Shared bool
 	// Parts are leases that make up this one: it is lost when one of them is, and lasts no longer than any.
 	Parts []*Lease
-	// Engine is what the maker of the lease wants to find again by it. It may be a [Giver]. If it has a method Want(), it can
-	// find out that somebody waits for what the hold has: the first [Lease.Wanted] calls it, and it calls [Keeper.Awaited]
-	// then, perhaps at once.
+	// Engine is what the maker of the lease wants to find again by it. It may be a [Giver]. If it has a method
+	// Want(*Lease), it can find out that somebody waits for what the hold has. The first [Lease.Wanted] calls it with the
+	// lease, and it calls [Keeper.Awaited] then, perhaps at once. The lease may have ended just before: then Want does nothing.
 	Engine any
 	// Key, if not nil, makes the lease findable in its context: Context().Value(Key) is the lease.
 	Key any
@@ -196,28 +196,38 @@ func (l *Lease) String() string {
 // [ErrUnconfirmed] when ctx ended or the client gave up before an answer came: then the hold ends at the
 // latest when its lease does. The context has ended in every case. Errors name the hold.
 //
-// Where ctx is that of the hold, or comes from it, its end while the hold is given back does not count, its deadline does.
+// Where ctx is that of the hold, or comes from it, also by way of another hold, its end while the hold is given back does not count, its deadline does.
 //
 // Release panics without a context, as package context does, and then nothing has changed.
 func (l *Lease) Release(ctx context.Context) error {
 	if ctx == nil {
 		panic("lease: Release: nil context")
 	}
-	ctx, free := l.outlasting(ctx)
+	ctx, free := Outlasting(ctx, l)
 	defer free()
 	return l.release(ctx, errByRelease)
 }
 
-// outlasting is ctx, but as long as it or the lease may last if it comes from the hold: that ends before anything is sent.
-// Should ctx panic, nothing has changed.
-func (l *Lease) outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
-	own, _ := FromContext(ctx)
-	until, bounded := ctx.Deadline()
-	switch {
-	case ctx.Err() != nil || own != l:
+// Outlasting returns a context for the release of leases, for engines. It is ctx, unless that comes from one of the holds, also
+// by way of another hold: such a context ends before anything is sent. Then it lasts until the deadline of ctx or, without
+// one, until the leases are over. A nil lease is left out. Should ctx panic, nothing has changed.
+func Outlasting(ctx context.Context, leases ...*Lease) (context.Context, context.CancelFunc) {
+	if ctx.Err() != nil {
 		return ctx, func() {}
-	case !bounded:
-		until = l.Until().Deadline
+	}
+	until, bounded := ctx.Deadline()
+	within := false
+	for _, l := range leases {
+		if l == nil {
+			continue
+		}
+		within = within || ctx.Value(withinKey{l}) != nil
+		if d := l.Until().Deadline; !bounded && d.After(until) {
+			until = d
+		}
+	}
+	if !within {
+		return ctx, func() {}
 	}
 	return context.WithDeadline(context.WithoutCancel(ctx), until)
 }
@@ -274,8 +284,24 @@ func (l *Lease) named(err error) error {
 	case errors.Is(err, ErrLost):
 		return l.loss(err)
 	}
-	return fmt.Errorf("lease: release %q: %w", l.terms.Name, err)
+	var part *unreleased
+	if errors.As(err, &part) {
+		return err // It names the part of the hold that failed.
+	}
+	return &unreleased{l.terms.Name, err}
 }
+
+// Named is the error of a release that the engine does without [Lease.Release], with the name of the hold.
+func (k *Keeper) Named(err error) error { return k.lease.named(err) }
+
+// unreleased is the error of a release that failed.
+type unreleased struct {
+	name  string
+	cause error
+}
+
+func (e *unreleased) Error() string { return fmt.Sprintf("lease: release %q: %v", e.name, e.cause) }
+func (e *unreleased) Unwrap() error { return e.cause }
 
 // loss is the cause of a loss with what is known of it.
 func (l *Lease) loss(cause error) error {
@@ -341,15 +367,26 @@ func (c *holdContext) Done() <-chan struct{} {
 // contextKey finds the innermost lease of a context.
 type contextKey struct{}
 
+// withinKey finds out whether a context comes from that of a lease, whatever other holds it comes from.
+type withinKey struct{ lease *Lease }
+
 // FromContext returns the lease whose context ctx is, or comes from; the innermost where there are several.
 func FromContext(ctx context.Context) (*Lease, bool) {
 	l, ok := ctx.Value(contextKey{}).(*Lease)
 	return l, ok
 }
 
+// Token returns the fencing token of that lease; 0, which every guard of package fence refuses, if there is none.
+func Token(ctx context.Context) uint64 {
+	if l, ok := FromContext(ctx); ok {
+		return l.terms.Token
+	}
+	return 0
+}
+
 // own is the lease that a key of its context stands for: itself, or a part. It is nil for all other keys.
 func (l *Lease) own(key any) *Lease {
-	if key == (contextKey{}) || l.terms.Key != nil && key == l.terms.Key {
+	if key == (contextKey{}) || key == (withinKey{l}) || l.terms.Key != nil && key == l.terms.Key {
 		return l
 	}
 	for _, part := range l.terms.Parts {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -138,6 +139,13 @@ func TestAHoldIsGivenBackWithItsOwnContext(t *testing.T) {
 		"its context":     func(e *engine) context.Context { return e.Context() },
 		"a child":         func(e *engine) context.Context { return context.WithValue(e.Context(), key{}, "value") },
 		"a bound context": func(e *engine) context.Context { return e.Bind(t.Context()) },
+		"a context that another hold is bound to": func(e *engine) context.Context {
+			return newEngine(t.Context()).Bind(e.Context())
+		},
+		"that of a hold within a hold within it": func(e *engine) context.Context {
+			second := newEngine(e.Context())
+			return newEngine(second.Bind(e.Context())).Bind(second.Bind(e.Context()))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -155,8 +163,7 @@ func TestAHoldIsGivenBackWithItsOwnContext(t *testing.T) {
 			e = newEngine(t.Context(), mine)
 			ctx, cancel := context.WithTimeout(from(e), time.Second)
 			defer cancel()
-			_, err := e.HandOver(ctx)
-			require.NoError(t, err)
+			require.NoError(t, must.Err(e.HandOver(ctx)))
 			want, _ := ctx.Deadline()
 			until, _ = g.given.Deadline()
 			require.Equal(t, want, until)
@@ -225,8 +232,7 @@ func TestAPassedDeadlineIsALossAtTheFirstLook(t *testing.T) {
 				require.Equal(t, context.Canceled, err)
 				err = context.Cause(e.Context())
 			}
-			require.ErrorIs(t, err, lease.ErrExpired)
-			require.ErrorContains(t, err, "its deadline passed")
+			must.Fails(t, err, lease.ErrExpired, "its deadline passed")
 			await(t, e.Context())
 		})
 	}

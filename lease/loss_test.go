@@ -9,13 +9,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-func called(name string) func(*lease.Terms) {
-	return func(terms *lease.Terms) { terms.Name = name }
-}
+func called(name string) func(*lease.Terms) { return func(terms *lease.Terms) { terms.Name = name } }
 
 func TestALossNamesTheHold(t *testing.T) {
 	t.Parallel()
@@ -24,8 +23,7 @@ func TestALossNamesTheHold(t *testing.T) {
 		e.Lose(loss)
 		err := e.Release(t.Context())
 		require.Same(t, context.Cause(e.Context()), err)
-		require.ErrorIs(t, err, loss)
-		require.ErrorIs(t, err, lease.ErrLost)
+		must.Fails(t, err, loss, lease.ErrLost)
 		require.Equal(t, "lease lost: orders:42: "+loss.Error()[len("lease lost: "):], err.Error())
 
 		whole := newEngine(t.Context(), called("several"))
@@ -67,9 +65,7 @@ func TestALeaseThatRanOutSaysWhyItWasNotRenewed(t *testing.T) {
 		synctime.Pass(time.Minute)
 		cause := context.Cause(e.Context())
 		require.EqualError(t, cause, "lease lost: orders:42: no renewal was answered for 1m30s: connection refused")
-		require.ErrorIs(t, cause, refused)
-		require.ErrorIs(t, cause, lease.ErrExpired)
-		require.ErrorIs(t, cause, lease.ErrLost)
+		must.Fails(t, cause, refused, lease.ErrExpired, lease.ErrLost)
 		require.NotErrorIs(t, cause, lease.ErrForced)
 
 		e = newEngine(t.Context())
@@ -103,3 +99,178 @@ func TestAReleaseWithoutAContextPanicsAndChangesNothing(t *testing.T) {
 
 // noContext is a context whose methods panic.
 type noContext struct{ context.Context }
+
+// stalling makes leases on one hold that ends after d without progress.
+func stalling(t *testing.T, d time.Duration, n int) (all []*lease.Lease) {
+	s := lease.NewStall(d)
+	for range n {
+		all = append(all, lease.New(t.Context(), lease.Terms{
+			Stall: s, Until: lease.Until{Deadline: time.Now().Add(time.Hour)}, Release: func(context.Context) error { return nil },
+		}).Lease())
+	}
+	return all
+}
+
+func TestProgressOnOneLeaseCountsForAllOfItsHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := stalling(t, time.Minute, 2)
+		for range 5 {
+			time.Sleep(59 * time.Second) // A step of the work.
+			all[1].Progress()
+			require.NoError(t, all[0].Context().Err())
+			require.Equal(t, time.Now().Add(time.Minute), all[0].Deadline())
+		}
+		time.Sleep(time.Minute) // Until the end.
+		all[1].Progress()       // Nobody has looked yet, but it is over.
+		for _, l := range all {
+			require.ErrorIs(t, l.Release(t.Context()), lease.ErrStalled)
+			require.ErrorIs(t, context.Cause(l.Context()), lease.ErrLost)
+			require.EqualError(t, context.Cause(l.Context()), "lease lost: no progress for 1m0s")
+		}
+	})
+}
+
+func TestProgressReachesThePartsOfALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		parts := stalling(t, time.Minute, 1)
+		whole := lease.New(t.Context(), lease.Terms{Parts: parts, Until: lease.Until{Deadline: time.Now().Add(time.Hour)}}).Lease()
+		time.Sleep(40 * time.Second) // A step of the work.
+		whole.Progress()
+		time.Sleep(40 * time.Second) // A step of the work.
+		require.NoError(t, whole.Context().Err())
+		time.Sleep(40 * time.Second) // A step of the work.
+		require.Error(t, whole.Context().Err())
+	})
+}
+
+// The server's word that a lease is over may come ahead of everybody who watches its end here.
+func TestALossBehindTheDeadlineSaysWhatTheDeadlineWas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		until := lease.Until{Deadline: time.Now().Add(time.Second), Slept: lease.Slept(), Cause: lease.ErrMaxHold}
+		k := lease.New(t.Context(), lease.Terms{Until: until})
+		time.Sleep(2 * time.Second) // Beyond the end.
+		k.Lose(lease.ErrExpired)
+		require.ErrorIs(t, context.Cause(k.Lease().Context()), lease.ErrMaxHold)
+	})
+}
+
+// A lease that was released is another's business where its hold was entered again.
+func TestProgressOfALeaseThatWasReleasedDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := stalling(t, time.Minute, 2)
+		require.NoError(t, all[1].Release(t.Context()))
+		ends := all[0].Deadline()
+		time.Sleep(time.Second) // A step of the work.
+		all[1].Progress()
+		require.Equal(t, ends, all[0].Deadline())
+	})
+}
+
+func TestAPausedClockBeginsWithItsWholeTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, far := lease.NewStall(time.Minute), time.Now().Add(time.Hour)
+		l := lease.New(t.Context(), lease.Terms{Stall: s, Until: lease.Until{Deadline: far}}).Lease()
+		s.Pause()
+		time.Sleep(2 * time.Minute) // The call goes on.
+		l.Progress()
+		require.NoError(t, l.Context().Err())
+		require.Equal(t, far, l.Deadline())
+		s.Resume()
+		s.Resume()
+		require.Equal(t, time.Now().Add(time.Minute), l.Deadline())
+		time.Sleep(time.Minute) // Until the end.
+		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrStalled)
+		s.Resume()
+		require.Error(t, l.Context().Err())
+	})
+}
+
+func TestALeaseWithoutAStallDoesNotMindProgress(t *testing.T) {
+	require.Nil(t, lease.NewStall(0))
+	l := stalling(t, 0, 1)[0]
+	l.Progress()
+	require.NoError(t, l.Context().Err())
+}
+
+// teller is an engine that can tell that somebody waits.
+type teller struct {
+	asked  int
+	keeper *lease.Keeper
+	at     int // the call that is told at once; 0: none
+}
+
+func (e *teller) Want(*lease.Lease) {
+	e.asked++
+	if e.asked == e.at {
+		e.keeper.Awaited()
+	}
+}
+
+func newTeller(t *testing.T, at int, parts ...*lease.Lease) *teller {
+	e := &teller{at: at}
+	e.keeper = lease.New(t.Context(), lease.Terms{Engine: e, Parts: parts, Until: lease.Until{Deadline: time.Now().Add(time.Hour)}})
+	return e
+}
+
+func closed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestTheEngineIsAskedOnceWhetherSomebodyWaitsAndTellsOnce(t *testing.T) {
+	t.Parallel()
+	e := newTeller(t, 0)
+	l := e.keeper.Lease()
+	e.keeper.Awaited() // Nobody has asked.
+	ch := l.Wanted()
+	require.False(t, closed(ch))
+	require.Equal(t, ch, l.Wanted())
+	require.Equal(t, 1, e.asked)
+	e.keeper.Awaited()
+	require.True(t, closed(ch))
+	e.keeper.Awaited()
+	require.True(t, closed(l.Wanted()))
+	require.Equal(t, 1, e.asked)
+	require.NoError(t, l.Context().Err(), "it obliges to nothing")
+
+	require.True(t, closed(newTeller(t, 1).keeper.Lease().Wanted()), "told at once")
+}
+
+func TestAHoldThatHasEndedAsksNobodyWhetherSomebodyWaits(t *testing.T) {
+	t.Parallel()
+	e := newTeller(t, 0)
+	e.keeper.Lose(lease.ErrForced)
+	require.NotNil(t, e.keeper.Lease().Wanted())
+	require.Zero(t, e.asked)
+}
+
+func TestAnEngineThatCannotTellWhetherSomebodyWaitsHasNoChannel(t *testing.T) {
+	t.Parallel()
+	plain := newEngine(t.Context())
+	require.Nil(t, plain.Wanted())
+	whole := lease.New(t.Context(), lease.Terms{Parts: []*lease.Lease{plain.Lease}, Until: lease.Until{Deadline: time.Now().Add(time.Hour)}})
+	require.Nil(t, whole.Lease().Wanted())
+}
+
+func TestAHoldOfSeveralNamesIsToldWhenSomebodyWaitsForOneOfThem(t *testing.T) {
+	t.Parallel()
+	for which := range 2 {
+		parts := []*teller{newTeller(t, 0), newTeller(t, 0)}
+		whole := lease.New(t.Context(), lease.Terms{
+			Parts: []*lease.Lease{parts[0].keeper.Lease(), parts[1].keeper.Lease()}, Until: lease.Until{Deadline: time.Now().Add(time.Hour)},
+		}).Lease()
+		ch := whole.Wanted()
+		require.False(t, closed(ch))
+		parts[which].keeper.Awaited()
+		require.True(t, closed(ch))
+		parts[1-which].keeper.Awaited()
+		require.Equal(t, []int{1, 1}, []int{parts[0].asked, parts[1].asked})
+	}
+	e := newTeller(t, 1)
+	whole := lease.New(t.Context(), lease.Terms{Parts: []*lease.Lease{e.keeper.Lease()}, Until: lease.Until{Deadline: time.Now().Add(time.Hour)}})
+	require.True(t, closed(whole.Lease().Wanted()), "told at once")
+}

@@ -11,10 +11,13 @@ import (
 type Stall struct {
 	begun time.Time
 	after time.Duration
-	last  atomic.Int64 // ns from begun to the last progress; stalled when it has ended
+	last  atomic.Int64 // ns from begun to the last progress, or one of those below
 }
 
-const stalled = -1
+const (
+	stalled = -1 // the clock has ended
+	paused  = -2 // it does not run yet
+)
 
 // NewStall begins one that ends after d without progress; nil for 0.
 func NewStall(d time.Duration) *Stall {
@@ -24,23 +27,39 @@ func NewStall(d time.Duration) *Stall {
 	return &Stall{begun: time.Now(), after: d}
 }
 
+// Pause keeps a clock that has just begun from running until [Stall.Resume]: the call for the hold has not returned yet, so
+// nobody could call Progress.
+func (s *Stall) Pause() {
+	if s != nil {
+		s.last.Store(paused)
+	}
+}
+
+// Resume lets a paused clock run, with its whole time.
+func (s *Stall) Resume() {
+	if s != nil {
+		s.last.CompareAndSwap(paused, int64(time.Since(s.begun)))
+	}
+}
+
 // Earlier returns when the clock ends without further progress, or t if that comes first.
 func (s *Stall) Earlier(t time.Time) time.Time {
 	if s == nil {
 		return t
 	}
-	if end := s.begun.Add(time.Duration(s.last.Load()) + s.after); end.Before(t) {
+	last := s.last.Load()
+	if end := s.begun.Add(time.Duration(last) + s.after); last != paused && end.Before(t) {
 		return end
 	}
 	return t
 }
 
-// progress sets the clock back, unless it has ended.
+// progress sets the clock back, unless it has ended or does not run.
 func (s *Stall) progress() {
 	now := time.Since(s.begun)
 	for {
 		last := s.last.Load()
-		if last == stalled || now-time.Duration(last) >= s.after || int64(now) <= last || s.last.CompareAndSwap(last, int64(now)) {
+		if last < 0 || now-time.Duration(last) >= s.after || int64(now) <= last || s.last.CompareAndSwap(last, int64(now)) {
 			return
 		}
 	}
@@ -53,7 +72,7 @@ func (s *Stall) err() error {
 	}
 	for {
 		last := s.last.Load()
-		if last != stalled && time.Since(s.begun)-time.Duration(last) < s.after {
+		if last == paused || last != stalled && time.Since(s.begun)-time.Duration(last) < s.after {
 			return nil
 		}
 		if last == stalled || s.last.CompareAndSwap(last, stalled) {
@@ -66,6 +85,9 @@ func (s *Stall) err() error {
 // anew. It costs no request, so a loop may call it at each step. On a hold without such an end, and on one that has
 // ended, it does nothing.
 func (l *Lease) Progress() {
+	if l.inner.Err() != nil {
+		return // Others may use the hold still, whose work this is not.
+	}
 	if l.terms.Stall != nil {
 		l.terms.Stall.progress()
 	}

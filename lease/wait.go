@@ -13,6 +13,9 @@ type WaitError struct {
 	Waited time.Duration // since the call
 	Last   error         // the last error that was waited out, nil once the server answers; or why it cannot be heard, an ErrUnusable
 	Err    error
+
+	// Unanswered: the wait ended by its time limit before the server had answered the last request. It is an ErrUnavailable.
+	Unanswered bool
 }
 
 func (e *WaitError) Error() string {
@@ -20,6 +23,9 @@ func (e *WaitError) Error() string {
 	fmt.Fprintf(&b, "waited %v", readable(e.Waited))
 	if e.Place > 0 {
 		fmt.Fprintf(&b, " behind %d", e.Place)
+	}
+	if e.Unanswered {
+		fmt.Fprintf(&b, ", %v", ErrUnavailable)
 	}
 	if e.Last != nil && !strings.Contains(fmt.Sprint(e.Err), e.Last.Error()) {
 		fmt.Fprintf(&b, " (last error: %v)", e.Last)
@@ -31,6 +37,9 @@ func (e *WaitError) Error() string {
 // Unwrap returns why the wait ended.
 func (e *WaitError) Unwrap() error { return e.Err }
 
+// Is reports whether target is [ErrUnavailable] and the server had not answered.
+func (e *WaitError) Is(target error) bool { return e.Unanswered && target == ErrUnavailable }
+
 // A BusyError says who holds what a try wanted. It is an [ErrBusy].
 type BusyError struct {
 	Client  string    // who holds; "" where nobody does and others wait, and where the engine does not tell
@@ -38,6 +47,9 @@ type BusyError struct {
 	Since   time.Time // when it was got, by the clock of this machine; zero if its token does not tell
 	Waiting int       // how many wait
 	Kept    bool      // it is a client that keeps the lock between two of its calls
+	// Rests is until when nobody gets it though that hold has ended, because its holder wanted so (headwaiter.WithMinHold), by
+	// the clock of this machine; zero if somebody holds it.
+	Rests time.Time
 }
 
 func (e *BusyError) Error() string {
@@ -45,7 +57,9 @@ func (e *BusyError) Error() string {
 		return ErrBusy.Error()
 	}
 	text := fmt.Sprintf("%v: client %s holds it with token %d", ErrBusy, e.Client, e.Token)
-	if !e.Since.IsZero() {
+	if !e.Rests.IsZero() {
+		text = fmt.Sprintf("%v: until %s, after the hold of client %s with token %d", ErrBusy, e.Rests.Format(time.TimeOnly), e.Client, e.Token)
+	} else if !e.Since.IsZero() {
 		text += fmt.Sprintf(" for %v", readable(time.Since(e.Since)))
 	}
 	if e.Waiting > 0 {
@@ -61,15 +75,10 @@ func (e *BusyError) Unwrap() error { return ErrBusy }
 type QueueFullError struct {
 	Waiting int           // how many wait
 	Oldest  time.Duration // for how long the head of the queue had waited when its tickets were last looked at
-	Left    time.Duration // until the deadline of the call, if it would have waited for longer than that; 0 if too many wait
 }
 
 func (e *QueueFullError) Error() string {
-	text := fmt.Sprintf("%v: %d wait, the first for %v", ErrQueueFull, e.Waiting, readable(e.Oldest))
-	if e.Left > 0 {
-		text += fmt.Sprintf(", too long for the %v until the deadline", readable(e.Left))
-	}
-	return text
+	return fmt.Sprintf("%v: %d wait, the first for %v", ErrQueueFull, e.Waiting, readable(e.Oldest))
 }
 
 // Unwrap returns [ErrQueueFull].

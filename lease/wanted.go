@@ -23,7 +23,7 @@ func (l *Lease) Wanted() <-chan struct{} {
 	return l.asked(nil)
 }
 
-type wanter interface{ Want() }
+type wanter interface{ Want(*Lease) }
 
 // tells reports whether the engine can tell that somebody waits for what the hold has, or for a part of it.
 func (l *Lease) tells() bool {
@@ -51,7 +51,7 @@ func (l *Lease) asked(whole *Lease) <-chan struct{} {
 		return told
 	}
 	if e, ok := l.terms.Engine.(wanter); ok {
-		e.Want()
+		e.Want(l)
 		return told
 	}
 	for _, part := range l.terms.Parts {

@@ -17,5 +17,5 @@ var Barrier = &Protocol{
 // The scripts of the barrier that only it has.
 var (
 	BarrierOpen  = load("barrier/open")
-	BarrierReset = request("barrier/reset", headOnly)
+	BarrierReset = requestOnce("barrier/reset", headOnly)
 )

@@ -9,13 +9,12 @@ var Countdown = &Protocol{
 	Ask:       load("countdown/ask"),
 	Check:     load("countdown/check"),
 	Inspect:   load("countdown/inspect"),
-	Endings:   []string{"calls"},
 	Broadcast: true,
 }
 
 // The scripts of the latch that only it has.
 var (
-	LatchSet    = request("countdown/set", ofLatch)
-	LatchDown   = request("countdown/down", ofLatch)
-	LatchRemove = request("countdown/remove", ofLatch)
+	LatchSet    = requestOnce("countdown/set", ofLatch)
+	LatchDown   = requestOnce("countdown/down", ofLatch)
+	LatchRemove = requestOnce("countdown/remove", ofLatch)
 )

@@ -11,7 +11,8 @@ var Election = &Protocol{
 	Renew:    Fairlock.Renew,
 	Renewals: Fairlock.Renewals,
 	Check:    Fairlock.Check,
-	Force:    load("election/force"),
+	Checks:   Fairlock.Checks,
+	Force:    once(load("election/force")),
 	Inspect:  Fairlock.Inspect,
 	Endings:  queueEndings,
 }

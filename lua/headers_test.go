@@ -2,6 +2,7 @@ package lua
 
 import (
 	"fmt"
+	"io/fs"
 	"regexp"
 	"slices"
 	"strconv"
@@ -9,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 )
 
 // A header is what the comment of a script says that it takes.
@@ -122,8 +125,7 @@ func untrue(h header, source string) (found []string) {
 func TestHeadersSayWhatScriptsTake(t *testing.T) {
 	t.Parallel()
 	for _, s := range all {
-		text, err := sources.ReadFile(s.Name + ".lua")
-		require.NoError(t, err)
+		text := must.Got(sources.ReadFile(s.Name + ".lua"))(t)
 		h, err := headerOf(string(text))
 		require.NoError(t, err, s.Name)
 		for _, wrong := range untrue(h, s.Source) {
@@ -145,8 +147,7 @@ func TestHeadersHaveTheKeysOfTheProtocols(t *testing.T) {
 			if s == nil {
 				continue
 			}
-			text, err := sources.ReadFile(s.Name + ".lua")
-			require.NoError(t, err)
+			text := must.Got(sources.ReadFile(s.Name + ".lua"))(t)
 			h, err := headerOf(string(text))
 			require.NoError(t, err, s.Name)
 			names := make([]string, 0, len(h.keys))
@@ -176,9 +177,7 @@ return { ARGV[1], KEYS[2], ARGV[3] }
 `
 	find := func(old, new string) []string {
 		source := strings.Replace(text, old, new, 1)
-		h, err := headerOf(source)
-		require.NoError(t, err)
-		return untrue(h, source[strings.Index(source, "return"):])
+		return untrue(must.Got(headerOf(source))(t), source[strings.Index(source, "return"):])
 	}
 	require.Empty(t, find("", ""))
 	for old, new := range map[string]string{
@@ -187,6 +186,129 @@ return { ARGV[1], KEYS[2], ARGV[3] }
 	} {
 		require.NotEmpty(t, find(old, new), "%q instead of %q", new, old)
 	}
-	_, err := headerOf("-- p/s: does it.\n-- ARGV  what, and so on\n--       ticket    one\n")
-	require.Error(t, err)
+	require.Error(t, must.Err(headerOf("-- p/s: does it.\n-- ARGV  what, and so on\n--       ticket    one\n")))
+}
+
+func TestRulesArePastedWhereScriptsNameThem(t *testing.T) {
+	for given, want := range map[string]string{
+		"local a = SPARE_US + 1":                       "local a = 60000000 + 1",
+		"s.SPARE_US = 'DAY_US' .. \"DAY_US\"":          "s.SPARE_US = 'DAY_US' .. \"DAY_US\"",
+		"XSPARE_US, SPARE_USX":                         "XSPARE_US, SPARE_USX",
+		"believed = 1":                                 "believed = 1",
+		"x = believed(f, now)":                         "x = (f <= now + 86400000000 and f or 0)",
+		"next_token(tonumber(h[2] or 0), s.floor, n)":  "math.max(tonumber(h[2] or 0), s.floor, n - 1) + 1",
+		"next_token(0, believed(floor, now), now)":     "math.max(0, (floor <= now + 86400000000 and floor or 0), now - 1) + 1",
+		"queue_need(size + 1, now)":                    "now + math.max(4000000, (size + 1) * 10000)",
+		"micros(redis.call('TIME'))":                   "redis.call('TIME')[1] * 1000000 + redis.call('TIME')[2]",
+		"'G ' .. grant_words(t[1], now, n, ms)":        "'G ' .. t[1] .. ' ' .. now .. ' ' .. n .. ' ' .. ms",
+		"a 'quote that does not end in this line, now": "a 'quote that does not end in this line, now",
+	} {
+		require.Equal(t, want, paste(given, nil), given)
+	}
+	require.Panics(t, func() { paste("next_token(a, b)", nil) })
+	require.Panics(t, func() { paste("next_token(a, b, c", nil) })
+}
+
+// What is a rule is written out in no script.
+func TestEachRuleIsWrittenOnce(t *testing.T) {
+	loaded := 0
+	for _, s := range all {
+		loaded++
+		for name := range rules {
+			require.NotRegexp(t, `(^|[^\w.])`+name+`\b`, s.Source, "%s: the rule is not pasted", s.Name)
+		}
+	}
+	require.NotZero(t, loaded)
+	err := fs.WalkDir(sources, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || name == "lib/rules.lua" {
+			return err
+		}
+		text, err := sources.ReadFile(name)
+		for _, part := range []string{
+			"0000000", "86400000000", "86400 * 1000000", "now - 1) + 1", "- now, DAY_US", "floor <=", "now + DAY_US", "4000000", "size * 5", "' ~'", "fence .. ' '", "token .. ' '", "[1] * 1000000", "10000)",
+		} {
+			for line := range strings.Lines(string(text)) {
+				code, _, _ := strings.Cut(line, "--")
+				if strings.Contains(code, part) && !strings.Contains(code, "s.floor <= s.token") && !strings.Contains(code, "floor <= token") {
+					t.Errorf("%s: %q is a part of a rule: use lib/rules.lua", name, strings.TrimSpace(line))
+				}
+			}
+		}
+		return err
+	})
+	require.NoError(t, err)
+}
+
+func TestANumberThatIsNeitherATimeNorAStatusIsNoReply(t *testing.T) {
+	for n := range int64(MoreKeys) + 1 {
+		want := Tuple{}
+		if Status(n) == Done || Status(n) == MoreKeys {
+			want.Status = Status(n)
+		}
+		require.Equal(t, want, ofNumber(n), n)
+	}
+	for _, text := range []string{"", "1", "1 2 3", "1 2 3 4 5 6", "1 2 3 four", "1 2 3 4 ", "1 2  4"} {
+		require.Zero(t, ofText(text), text)
+	}
+	require.Equal(t, Tuple{Status: Waiting, Now: 1, Token: 2, Until: 3, Place: 4, Waiting: 4, Arrival: 1}, ofText("1 2 3 4"))
+	require.Equal(t, Tuple{Status: Full, Now: 100, Token: 2, Until: 3, Place: -1, Waiting: 4, Arrival: 95}, ofText("100 2 3 4 5"))
+	require.Equal(t, Granted, ofNumber(1_700_000_000_000_000).Status)
+	require.Equal(t, Done, ofNumber(-1_700_000_000_000_000).Status)
+}
+
+// The first is the check value of the cluster's specification; the others are what CLUSTER KEYSLOT of Redis 7.0
+// answers.
+func TestSlotIsThatOfTheCluster(t *testing.T) {
+	for key, slot := range map[string]uint16{
+		"123456789":    12739,
+		"":             0,
+		"foo":          12182,
+		"{foo}:queue":  12182,
+		"x:{foo}{bar}": 12182,
+		"foo{}bar":     14292,
+		"{}":           15257,
+		"x}y{z":        10687,
+
+		"headwaiter:lock:{a}b{c}:queue": 15495,
+	} {
+		require.Equal(t, slot, Slot(key), key)
+	}
+	k := Fairlock.Keys("headwaiter", "a}b{c")
+	for _, key := range append(k.All(), k.Channel("client")) {
+		require.Equal(t, Slot(k.Lock), Slot(key), key)
+	}
+}
+
+// A name may look like the end of a key, or like another key.
+func TestAKeyTellsItsName(t *testing.T) {
+	names := []string{"a", "a}", "a}b", "{a}", "lock:{a", "a}:queue", "x:{y}:wake:z", "über/uns", "*", "a}:queue:{b"}
+	for _, kind := range Kinds() {
+		for _, name := range names {
+			keys := ProtocolOf(kind).Keys("p:q", name)
+			p, got, ok := NameOf("p:q", keys.Lock)
+			require.True(t, ok, keys.Lock)
+			require.Equal(t, name, got)
+			require.Equal(t, kind, p.Kind)
+			for _, beside := range []string{keys.Queue, keys.Suspects, keys.Holders, keys.Channel("c")} {
+				_, _, ok = NameOf("p:q", beside)
+				require.False(t, ok, beside)
+			}
+		}
+	}
+	for _, key := range []string{"", "p:q", "p:q:lock", "p:q:lock:{}", "p:q:lock:{}}", "p:q:fence:{a}", "p:lock:{a}", "x:p:q:lock:{a}"} {
+		_, _, ok := NameOf("p:q", key)
+		require.False(t, ok, key)
+	}
+	require.Nil(t, ProtocolOf("fence"))
+}
+
+func TestAScriptIsKnownByItsHash(t *testing.T) {
+	for _, s := range []*Script{Fairlock.Ask, Fairlock.Ask.Sharded(), Restart} {
+		if named := Named(s.SHA); named == nil || named.Name != s.Name {
+			t.Errorf("%s is known as %v", s.Name, named)
+		}
+	}
+	if Named("no such hash") != nil {
+		t.Error("a script of others has a name")
+	}
 }

@@ -13,6 +13,7 @@ type View struct {
 	Now      int64  // server µs, as the other times
 	Token    uint64 // the last that was given; of a latch or barrier, its generation
 	Limit    int64  // permits, parties, or the count that was set
+	Stated   int64  // permits that the newest client states; 0 if there is none
 	Used     int64  // permits held, parties that have come, or the count that is left
 	Holders  []Holder
 	Waiting  int // tickets that wait; of a latch, clients
@@ -49,10 +50,10 @@ func (s *Script) DecodeInspect(res rueidis.RedisResult) (View, error) {
 	if err != nil {
 		return v, err
 	}
-	if len(f) != 9 {
+	if len(f) != 9 && len(f) != 10 {
 		return v, fmt.Errorf("lua: %s: reply of %d fields", s.Name, len(f))
 	}
-	var errs [9]error
+	var errs [10]error
 	v.Now, errs[0] = f[0].ToInt64()
 	v.Token, errs[1] = f[1].AsUint64()
 	v.Limit, errs[2] = f[2].AsInt64()
@@ -63,6 +64,9 @@ func (s *Script) DecodeInspect(res rueidis.RedisResult) (View, error) {
 	v.Queue, errs[6] = arrivals(f[6])
 	v.Suspects, errs[7] = f[7].AsStrSlice()
 	v.State, errs[8] = f[8].ToString()
+	if len(f) == 10 {
+		v.Stated, errs[9] = f[9].AsInt64()
+	}
 	if err := errors.Join(errs[:]...); err != nil {
 		return v, fmt.Errorf("lua: %s: reply: %w", s.Name, err)
 	}

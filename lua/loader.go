@@ -12,27 +12,28 @@ package lua
 
 import (
 	"crypto/sha1" //nolint:gosec // EVALSHA names scripts by SHA-1.
-	"embed"
 	"encoding/hex"
 	"fmt"
 	"strings"
 )
-
-//go:embed */*.lua
-var sources embed.FS
 
 // A Script is one Lua script as Redis gets it.
 type Script struct {
 	Name   string // its file without the ending: "fairlock/ask"
 	Source string
 	SHA    string // what EVALSHA calls it
+	Reads  bool   // it changes nothing
 
-	sharded, logged *Script
+	sharded, logged, plain *Script
 }
 
 // Logged is the same script for a name that keeps a history: lib/history.lua says what it wants beside. It is nil where
 // there is none.
 func (s *Script) Logged() *Script { return s.logged }
+
+// Plain is, of the script of a request that has no ticket, the one that lib/once.lua runs in it; nil of all others. It is
+// never sent by itself.
+func (s *Script) Plain() *Script { return s.plain }
 
 // Sharded is the same script for a cluster that has sharded channels, as Redis 7 has: there the plain ones tell
 // nothing of who listens at another node.
@@ -41,11 +42,15 @@ func (s *Script) Sharded() *Script { return s.sharded }
 // toSharded turns the words for plain channels into those for sharded ones.
 var toSharded = strings.NewReplacer("'PUBLISH'", "'SPUBLISH'", "'NUMSUB'", "'SHARDNUMSUB'", "'SUBSCRIBE'", "'SSUBSCRIBE'")
 
-const historyFile = "lib/history.lua"
+const (
+	historyFile = "lib/history.lua"
+	onceFile    = "lib/once.lua"
+)
 
 const (
 	includeMark = "-- @include "
 	loggedMark  = " -- @logged "
+	bodyMark    = "-- @body"
 )
 
 // all are the scripts by their SHA-1.
@@ -57,10 +62,13 @@ func Named(sha string) *Script { return all[sha] }
 // load reads a script and what it includes. It panics where a file is missing, or where its header does not say what a
 // repeated request does; every test shows that.
 func load(name string) *Script {
-	if text, _ := sources.ReadFile(name + ".lua"); !strings.Contains(string(text), "\n-- RETRY ") {
+	text, _ := sources.ReadFile(name + ".lua")
+	if !strings.Contains(string(text), "\n-- RETRY ") {
 		panic("lua: " + name + " does not say in its header what a repeated request does")
 	}
-	return made(name, name+".lua")
+	s := made(name, name+".lua")
+	s.Reads = strings.Contains(string(text), "\n-- RETRY safe: it only reads\n")
+	return s
 }
 
 // loadLogged is load for a script that may keep a history.
@@ -70,14 +78,36 @@ func loadLogged(name string) *Script {
 	return s
 }
 
-// made puts a script together from files.
+// once is the script of a request that has no ticket, made of a plain one.
+func once(plain *Script) *Script {
+	s := onceOf(plain.Name, plain.Name+".lua")
+	if s.plain = plain; plain.logged != nil {
+		s.logged = onceOf(plain.Name, historyFile, plain.Name+".lua")
+		s.logged.plain = plain.logged
+	}
+	return s
+}
+
+// made puts a script together from files, one behind the other.
 func made(name string, files ...string) *Script {
 	var b strings.Builder
 	seen := map[string]bool{}
 	for _, file := range files {
-		include(&b, file, seen)
+		include(&b, file, seen, nil)
 	}
-	s := newScript(name, b.String())
+	return registered(name, b.String())
+}
+
+// onceOf puts a script together from files that lib/once.lua runs.
+func onceOf(name string, files ...string) *Script {
+	var b strings.Builder
+	include(&b, onceFile, map[string]bool{}, files)
+	return registered(name, b.String())
+}
+
+// registered makes a script of a source, and its twin with sharded channels.
+func registered(name, source string) *Script {
+	s := newScript(name, source)
 	s.sharded = newScript(name, toSharded.Replace(s.Source))
 	all[s.SHA], all[s.sharded.SHA] = s, s.sharded
 	return s
@@ -88,7 +118,8 @@ func newScript(name, source string) *Script {
 	return &Script{Name: name, Source: source, SHA: hex.EncodeToString(sum[:])}
 }
 
-func include(b *strings.Builder, file string, seen map[string]bool) {
+// include writes a file with what it includes; body are the files that the mark for them stands for.
+func include(b *strings.Builder, file string, seen map[string]bool, body []string) {
 	if seen[file] {
 		return
 	}
@@ -100,7 +131,13 @@ func include(b *strings.Builder, file string, seen map[string]bool) {
 	for line := range strings.Lines(string(text)) {
 		trimmed := strings.TrimSpace(line)
 		if file, ok := strings.CutPrefix(trimmed, includeMark); ok {
-			include(b, file, seen)
+			include(b, file, seen, body)
+			continue
+		}
+		if trimmed == bodyMark {
+			for _, file := range body {
+				include(b, file, seen, nil)
+			}
 			continue
 		}
 		if trimmed == "" || strings.HasPrefix(trimmed, "--") {

@@ -8,10 +8,12 @@ var Semaphore = &Protocol{
 	End:     load("semaphore/end"),
 	Renew:   load("semaphore/renew"),
 	Check:   load("semaphore/check"),
-	Force:   load("semaphore/force"),
+	Checks:  load("semaphore/checks"),
+	Force:   once(load("semaphore/force")),
 	Inspect: load("semaphore/inspect"),
 	Endings: permitEndings,
 	Renewed: []string{"holders"},
+	Dated:   true,
 }
 
 // RWLock is the protocol of the fair read-write lock: a semaphore of [AllReaders] permits, of which a reader
@@ -22,6 +24,7 @@ var RWLock = &Protocol{
 	End:     Semaphore.End,
 	Renew:   Semaphore.Renew,
 	Check:   Semaphore.Check,
+	Checks:  Semaphore.Checks,
 	Force:   Semaphore.Force,
 	Inspect: Semaphore.Inspect,
 	Endings: permitEndings,
@@ -30,7 +33,7 @@ var RWLock = &Protocol{
 
 // Resize changes the limit of a semaphore, Downgrade turns a writer into a reader.
 var (
-	Resize    = request("semaphore/resize", headOnly)
+	Resize    = requestOnce("semaphore/resize", headOnly)
 	Downgrade = request("rwlock/downgrade", headOnly)
 )
 

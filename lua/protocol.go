@@ -2,6 +2,7 @@ package lua
 
 import (
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -16,8 +17,11 @@ type Protocol struct {
 	// Renewals renews several holds, for all protocols that have it, in a cluster of one slot; nil where there is none.
 	Renewals *Script
 	Check    *Script
-	Force    *Script
-	Inspect  *Script
+	// Checks looks at several tickets of one client as far as there is nothing to do and no news, for all protocols that have
+	// it, in a cluster of one slot; nil where there is none.
+	Checks  *Script
+	Force   *Script
+	Inspect *Script
 
 	// Endings are those of the keys beside the lock, in the order in which the scripts want them, and Renewed
 	// those that a renewal wants.
@@ -27,6 +31,8 @@ type Protocol struct {
 	Entries bool
 	// Broadcast: one message on one channel is for all who wait, and nobody has a place in a queue.
 	Broadcast bool
+	// Dated: asks and checks say when their client was made, because what the newest client states counts.
+	Dated bool
 	// Latest: what waits for a generation goes on with any later one. Nobody needs to know how it ended.
 	Latest bool
 }
@@ -47,14 +53,33 @@ func (p *Protocol) Several() bool { return len(p.Renewed) > 0 }
 // Probe asks the server what of the protocol it does not allow.
 var Probe = load("waitqueue/probe")
 
+// Origin tells which master a server is.
+var Origin = load("waitqueue/origin")
+
+// Apart reports whether two answers to [Origin] are of two masters of which neither has taken over from the other. An empty
+// answer says nothing.
+func Apart(one, other string) bool {
+	a, before, _ := strings.Cut(one, " ")
+	b, earlier, _ := strings.Cut(other, " ")
+	return a != "" && b != "" && a != b && a != earlier && b != before
+}
+
 // Aside tells when the server ran it.
 var Aside = load("waitqueue/aside")
 
 // Restart asks for how long the server has forgotten nothing. Its key is that of MarkKey.
 var Restart = load("waitqueue/restart")
 
-// Introduce says who a client is. Its key is that of ClientKey.
+// Overtake ends requests that have no ticket: from then on they have no effect. Its key is that of [RequestsKey].
+var Overtake = load("waitqueue/overtake")
+
+// Introduce says who a client is, and finds out whether it was copied. Its key is that of ClientKey, or of LinkKey.
 var Introduce = load("waitqueue/client")
+
+// LinkKey is the key that has the links of a client at the node of a cluster that has a slot.
+func LinkKey(prefix, client string, slot uint16) string {
+	return prefix + ":client:{" + slotTags()[slot] + "}:" + client
+}
 
 // ClientKey is the key that says who a client is, for operators.
 func ClientKey(prefix, client string) string { return prefix + ":client:" + client }
@@ -89,7 +114,8 @@ var Fairlock = &Protocol{
 	Renew:    load("fairlock/renew"),
 	Renewals: load("fairlock/renewals"),
 	Check:    loadLogged("fairlock/check"),
-	Force:    loadLogged("fairlock/force"),
+	Checks:   load("fairlock/checks"),
+	Force:    once(loadLogged("fairlock/force")),
 	Inspect:  load("fairlock/inspect"),
 	Endings:  queueEndings,
 }
@@ -102,6 +128,7 @@ var Reentrant = &Protocol{
 	Renew:    Fairlock.Renew,
 	Renewals: Fairlock.Renewals,
 	Check:    Fairlock.Check,
+	Checks:   Fairlock.Checks,
 	Force:    Fairlock.Force,
 	Inspect:  Fairlock.Inspect,
 	Endings:  queueEndings,
@@ -159,6 +186,14 @@ func (k Keys) Renewed() []string { return k.renewed }
 // need not exist.
 func (k Keys) Wanting() []string { return append(k.renewed[:len(k.renewed):len(k.renewed)], k.Queue) }
 
+// Staying returns the keys of a renewal that says for how long the name is to stay taken: those of [Keys.Wanting], and that of
+// the suspects.
+func (k Keys) Staying() []string { return append(k.Wanting(), k.Suspects) }
+
+// RequestsKey is the key, beside that of a lock, that says what the server has answered to the requests of a client which
+// have no ticket.
+func RequestsKey(lock, client string) string { return lock + ":requests:" + client }
+
 // Channel returns the channel on which one client hears of this lock.
 func (k Keys) Channel(client string) string {
 	if k.broadcast {
@@ -194,6 +229,12 @@ const (
 
 // PhaseIdle is the phase of a hold that its client keeps for its next call.
 const PhaseIdle = "idle"
+
+// PhaseExpired is what an inspection says of a name that rests after a hold that was not released.
+const PhaseExpired = "expired"
+
+// EndRests is what the end of a hold that was used says, after which the name stays taken for some time.
+const EndRests = "yes"
 
 // PhaseWants is how the phase of a hold ends whose holder is to be told when somebody waits.
 const PhaseWants = "wants"

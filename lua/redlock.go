@@ -8,6 +8,7 @@ var Redlock = &Protocol{
 	End:     Fairlock.End,
 	Renew:   load("redlock/renew"),
 	Check:   Fairlock.Check,
+	Checks:  Fairlock.Checks,
 	Force:   Fairlock.Force,
 	Inspect: Fairlock.Inspect,
 	Endings: queueEndings,

@@ -132,6 +132,11 @@ func request[R any](name string, read func(t *Tuple) (R, error)) Request[R] {
 	return Request[R]{load(name), read}
 }
 
+// requestOnce is request for a script of which each request has its effect once (lib/once.lua).
+func requestOnce[R any](name string, read func(t *Tuple) (R, error)) Request[R] {
+	return Request[R]{once(load(name)), read}
+}
+
 // headOnly is the kind of a reply that says no more than all do.
 func headOnly(t *Tuple) (Head, error) { return t.Head(), nil }
 

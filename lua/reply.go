@@ -33,13 +33,14 @@ const (
 
 // Flags of a reply. The numbers are those of lib/base.lua and lib/hold.lua.
 const (
-	More      = 1  // the work was cut at its bound: look again at once
-	Suspected = 2  // the calling client let a lease run out
-	Stepped   = 4  // the server's clock stepped back, and a lease was cut to its length
-	Handed    = 8  // granted to another client by message
-	Unwoken   = 16 // PUBLISH was refused: the head must look by itself
-	Uncounted = 32 // PUBSUB NUMSUB was refused: nobody is skipped
-	Wanted    = 64 // somebody waits for what the ticket holds
+	More      = 1   // the work was cut at its bound: look again at once
+	Suspected = 2   // the calling client let a lease run out
+	Stepped   = 4   // the server's clock stepped back, and a lease was cut to its length
+	Handed    = 8   // granted to another client by message
+	Unwoken   = 16  // PUBLISH was refused: the head must look by itself
+	Uncounted = 32  // PUBSUB NUMSUB was refused: nobody is skipped
+	Wanted    = 64  // somebody waits for what the ticket holds
+	Differs   = 128 // clients state different numbers of permits
 )
 
 // What States says of a ticket, or for which reason it was refused.
@@ -236,6 +237,28 @@ func (s *Script) DecodeRenewals(res rueidis.RedisResult, holds int) (now, ends i
 		left = append(left, int(i-1))
 	}
 	return all[0], all[1], left, nil
+}
+
+// A Glance is what a look at several tickets says of one.
+type Glance struct {
+	Place int   // in the queue; -1: only a check of its own tells
+	Until int64 // server µs: the end of the present lease
+}
+
+// DecodeChecks reads the reply of a script that looks at several tickets: the server's time, the highest token that it has
+// seen, and what it says of each.
+func (s *Script) DecodeChecks(res rueidis.RedisResult, tickets int) (now int64, token uint64, seen []Glance, err error) {
+	all, err := res.AsIntSlice()
+	if err != nil {
+		return 0, 0, nil, err
+	}
+	if len(all) != 2+2*tickets {
+		return 0, 0, nil, fmt.Errorf("lua: %s: %d fields: %w", s.Name, len(all), errShape)
+	}
+	for i := 2; i < len(all); i += 2 {
+		seen = append(seen, Glance{int(all[i]), all[i+1]})
+	}
+	return all[0], uint64(all[1]), seen, nil
 }
 
 func (s *Script) decodeLists(r *Tuple, grants, states rueidis.RedisMessage) error {

@@ -18,6 +18,9 @@ var Move = loadLogged("fairlock/move")
 // StateMoved is the reason for which a ticket was refused from which the hold has moved.
 const StateMoved = "moved"
 
+// StateRests is what a move says of a hold after whose end the name stays taken for some time.
+const StateRests = "rests"
+
 // Ever is a not-after that never comes.
 const Ever = "9007199254740991"
 

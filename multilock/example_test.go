@@ -31,9 +31,8 @@ func ExampleLock_Do() {
 }
 
 func ExampleLock_TryLock() {
-	clients, end := kit.Clients(1)
+	ctx, clients, end := kit.Ready(1)
 	defer end()
-	ctx := context.Background()
 
 	first, err := multilock.New(clients[0], []string{"a", "b"}).Lock(ctx)
 	if err != nil {
@@ -50,9 +49,8 @@ func ExampleLock_TryLock() {
 }
 
 func ExampleWithBound() {
-	clients, end := kit.Clients(1)
+	ctx, clients, end := kit.Ready(1)
 	defer end()
-	ctx := context.Background()
 
 	// Others wait no longer than that for a name of ours that we cannot use yet.
 	transfer := multilock.New(clients[0], []string{"account:7", "account:3"}, multilock.WithBound(20*time.Millisecond),
@@ -70,9 +68,8 @@ func ExampleWithBound() {
 
 // Somebody at a prompt frees both accounts by the token of the lease on them.
 func ExampleLock_ForceRelease() {
-	clients, end := kit.Clients(1)
+	ctx, clients, end := kit.Ready(1)
 	defer end()
-	ctx := context.Background()
 
 	transfer := multilock.New(clients[0], []string{"account:7", "account:3"})
 	held, err := transfer.Lock(ctx)

@@ -25,17 +25,13 @@ import (
 // holds reports whether anybody holds a name.
 func holds(t *testing.T, c *headwaiter.Client, name string) bool {
 	t.Helper()
-	info, err := fairlock.New(c, name).Inspect(context.Background())
-	require.NoError(t, err)
-	return info.Held
+	return kit.Got(fairlock.New(c, name).Inspect(context.Background()))(t).Held
 }
 
 // A grant that must be confirmed first is one all the same.
 func TestATryOverASlowNetworkHasWhatItWasGranted(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		d := faults.NewDialer(t, s.Dial)
-		c, other := kit.Dial(t, s, kit.Over(d)), kit.Dial(t, s)
-		all := names(t, 2)
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+		c, other, all := kit.Dial(t, s, kit.Over(d)), kit.Dial(t, s), names(t, 2)
 		m := multilock.New(c, all, headwaiter.WithLease(2400*time.Millisecond))
 		s.Do("SCRIPT", "LOAD", lua.Fairlock.Renew.Source)
 		d.Delay(900*time.Millisecond, faults.ToClient) // More than a third of the lease.
@@ -51,17 +47,30 @@ func TestATryOverASlowNetworkHasWhatItWasGranted(t *testing.T) {
 func TestATryThatWaitsForReplicasHasWhatItWasGranted(t *testing.T) {
 	t.Parallel()
 	s := redistest.Replicated(t, 1)
-	c, other := kit.Dial(t, s), kit.Dial(t, s)
-	all := names(t, 2)
+	c, other, all := kit.Dial(t, s), kit.Dial(t, s), names(t, 2)
 	with := func(replicas int) *multilock.Lock {
 		return multilock.New(c, all, headwaiter.WithReplicas(replicas, 100*time.Millisecond))
 	}
-	l, err := with(1).TryLock(t.Context())
-	require.NoError(t, err)
-	kit.Release(t, l)
-	_, err = with(2).TryLock(t.Context())
-	require.ErrorIs(t, err, lease.ErrReplicas)
+	kit.Release(t, kit.Got(with(1).TryLock(t.Context()))(t))
+	require.ErrorIs(t, kit.Err(with(2).TryLock(t.Context())), lease.ErrReplicas)
 	free(t, other, all)
+}
+
+// What the other names were granted is given back too, before the call returns.
+func TestTheNamesOfACallThatLacksReplicasAreFreeBehindIt(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		s.Answer("WAIT", ":0")
+		d := faults.NewDialer(t, s.Dial)
+		c, other, all := kit.Dial(t, s, kit.Over(d)), kit.Dial(t, s), names(t, 20)
+		careful := multilock.New(c, all, headwaiter.WithReplicas(1, 100*time.Millisecond))
+		d.Delay(10 * time.Millisecond)
+		for _, call := range []func(context.Context) (*lease.Lease, error){careful.Lock, careful.TryLock} {
+			require.ErrorIs(t, kit.Err(call(t.Context())), lease.ErrReplicas)
+			for _, name := range all {
+				require.False(t, holds(t, other, name), name)
+			}
+		}
+	})
 }
 
 func TestACallThatEndsBeforeItsGrantsAreConfirmedLeavesNothing(t *testing.T) {
@@ -70,8 +79,7 @@ func TestACallThatEndsBeforeItsGrantsAreConfirmedLeavesNothing(t *testing.T) {
 		other := kit.Dial(t, s)
 		for i := range 8 {
 			d := faults.NewDialer(t, s.Dial)
-			c := kit.Dial(t, s, kit.Over(d))
-			all := names(t, 2)
+			c, all := kit.Dial(t, s, kit.Over(d)), names(t, 2)
 			d.Delay(way, faults.ToClient)
 			ctx, cancel := context.WithTimeout(t.Context(), way+time.Duration(5+40*i)*time.Millisecond)
 			_, err := multilock.New(c, all, headwaiter.WithLease(2400*time.Millisecond)).Lock(ctx)
@@ -89,19 +97,17 @@ func TestACallThatEndsBeforeItsGrantsAreConfirmedLeavesNothing(t *testing.T) {
 
 // The client closes while the call listens, or asks.
 func TestAClientThatClosesEndsACallOnItsWay(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		other := kit.Dial(t, s)
+	kit.BubbleOne(t, func(t *testing.T, s *redistest.Embedded, other *headwaiter.Client) {
 		all := names(t, 2)
 		for after := time.Millisecond; after < 300*time.Millisecond; after += 10 * time.Millisecond {
-			held, err := fairlock.New(other, all[1]).Lock(t.Context())
-			require.NoError(t, err)
+			held := kit.Got(fairlock.New(other, all[1]).Lock(t.Context()))(t)
 			d := faults.NewDialer(t, s.Dial)
 			c := kit.Dial(t, s, kit.Over(d))
 			d.Delay(40 * time.Millisecond)
 			call := kit.Lock(t.Context(), multilock.New(c, all).Lock)
 			time.Sleep(after) // Of the bubble: another moment of the call each time.
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			require.NoError(t, c.Close(ctx), after)
+			require.NoError(t, c.Shutdown(ctx), after)
 			cancel()
 			require.ErrorIs(t, call.Err(t), lease.ErrClosed)
 			kit.Release(t, held)
@@ -114,14 +120,10 @@ func TestAClientThatClosesEndsACallOnItsWay(t *testing.T) {
 
 // The server stops while some of the names are held and others are waited for.
 func TestACallEndsWithItsContextWhereNobodyAnswers(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		d := faults.NewDialer(t, s.Dial)
-		c, other := kit.Dial(t, s, kit.Over(d)), kit.Dial(t, s)
-		all := names(t, 2)
-		_, err := fairlock.New(other, all[1]).Lock(t.Context())
-		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
-		defer cancel()
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+		c, other, all := kit.Dial(t, s, kit.Over(d)), kit.Dial(t, s), names(t, 2)
+		require.NoError(t, kit.Err(fairlock.New(other, all[1]).Lock(t.Context())))
+		ctx := kit.Within(t, 700*time.Millisecond)
 		m := multilock.New(c, all, headwaiter.WithLease(20*time.Second), multilock.WithBound(time.Minute))
 		call := kit.Lock(ctx, m.Lock)
 		time.Sleep(400 * time.Millisecond) // Of the bubble: the call is on its way.
@@ -139,34 +141,36 @@ func TestAPlaceThatIsComeBackToKeepsItsPriority(t *testing.T) {
 		many, other, next := kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)
 		all := names(t, 2)
 		priority := headwaiter.WithPriority(5)
-		held, err := fairlock.New(other, all[1]).Lock(t.Context())
-		require.NoError(t, err)
+		held := kit.Got(fairlock.New(other, all[1]).Lock(t.Context()))(t)
 		call := kit.Lock(t.Context(), multilock.New(many, all, multilock.WithBound(50*time.Millisecond), priority).Lock)
 		kit.Waiting(t, 1, fairlock.New(other, all[1]).Inspect)
 		first, err := fairlock.New(other, all[0], priority).Lock(t.Context()) // After the bound.
 		require.NoError(t, err)
-		second := kit.Lock(t.Context(), fairlock.New(next, all[0], priority).Lock)
+		second := kit.Run(func() error { // It may be served first, in a moment in which the other gives back.
+			return fairlock.New(next, all[0], priority).Do(t.Context(), func(context.Context) error { return nil })
+		})
 		kit.Waiting(t, 1, fairlock.New(other, all[0]).Inspect)
 		kit.Release(t, held)
-		kit.Waiting(t, 2, fairlock.New(other, all[0]).Inspect) // It comes back.
-		info, err := fairlock.New(other, all[0]).Inspect(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, many.ID(), info.Queue[0].Client, "it was overtaken")
+		kit.Eventually(t, "the call for both to come back", func() bool {
+			info := kit.Got(fairlock.New(other, all[0]).Inspect(t.Context()))(t)
+			if len(info.Queue) == 2 {
+				require.Equal(t, many.ID(), info.Queue[0].Client, "it was overtaken")
+			}
+			return len(info.Queue) == 2
+		})
 		kit.Release(t, first)
 		kit.Release(t, call.Value(t))
-		kit.Release(t, second.Value(t))
+		require.NoError(t, second.Err(t))
 	})
 }
 
 // As a call for one name does.
 func TestACallWaitsOutAServerThatIsAway(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		c := kit.Dial(t, s)
+	kit.BubbleOne(t, func(t *testing.T, s *redistest.Embedded, c *headwaiter.Client) {
 		m := multilock.New(c, names(t, 2))
 		require.NoError(t, m.Do(t.Context(), func(context.Context) error { return nil }))
 		s.Kill()
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
+		ctx := kit.Within(t, 20*time.Second)
 		call := kit.Lock(ctx, m.Lock)
 		time.Sleep(6 * time.Second) // Twice as long as a try goes on.
 		require.False(t, call.Returned())
@@ -189,8 +193,7 @@ func TestANodeThatIsStoppedHoldsUpNoReleaseAtOthers(t *testing.T) {
 	a, b := kit.Dial(t, s), kit.Dial(t, s)
 	for what, release := range map[string]func(t *testing.T) func() error{
 		"a multilock": func(t *testing.T) func() error {
-			l, err := multilock.New(a, []string{first, last}, headwaiter.WithLease(lasts)).Lock(t.Context())
-			require.NoError(t, err)
+			l := kit.Got(multilock.New(a, []string{first, last}, headwaiter.WithLease(lasts)).Lock(t.Context()))(t)
 			return func() error { return l.Release(context.Background()) }
 		},
 		"each": func(t *testing.T) func() error {
@@ -226,14 +229,11 @@ func asksFor(mode string) func([]string) bool {
 // The reply to the ask that queues is lost, and one name is granted by message before the ask is sent again: so nothing
 // has told of its arrival when it is given back.
 func TestANameThatIsGrantedBeforeItsAskIsAnsweredKeepsItsPlace(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		d := faults.NewDialer(t, s.Dial)
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
 		many, other, next := kit.Dial(t, s, kit.Over(d)), kit.Dial(t, s), kit.Dial(t, s)
 		all := names(t, 2)
-		early, err := fairlock.New(other, all[0]).Lock(t.Context())
-		require.NoError(t, err)
-		late, err := fairlock.New(other, all[1]).Lock(t.Context())
-		require.NoError(t, err)
+		early := kit.Got(fairlock.New(other, all[0]).Lock(t.Context()))(t)
+		late := kit.Got(fairlock.New(other, all[1]).Lock(t.Context()))(t)
 		d.LoseReplies(1, asksFor(lua.Wait))
 		call := kit.Lock(t.Context(), multilock.New(many, all, multilock.WithBound(50*time.Millisecond)).Lock)
 		kit.LostReplies(t, d.Faults, 1)
@@ -244,8 +244,7 @@ func TestANameThatIsGrantedBeforeItsAskIsAnsweredKeepsItsPlace(t *testing.T) {
 		kit.Waiting(t, 1, fairlock.New(other, all[0]).Inspect)
 		kit.Release(t, late)
 		kit.Waiting(t, 2, fairlock.New(other, all[0]).Inspect) // It comes back.
-		info, err := fairlock.New(other, all[0]).Inspect(t.Context())
-		require.NoError(t, err)
+		info := kit.Got(fairlock.New(other, all[0]).Inspect(t.Context()))(t)
 		require.Equal(t, many.ID(), info.Queue[0].Client, "it was overtaken")
 		kit.Release(t, first)
 		kit.Release(t, call.Value(t))
@@ -265,32 +264,26 @@ func TestANameThatIsLostWhileOthersAreWaitedForIsTakenAgain(t *testing.T) {
 			func(*testing.T, *headwaiter.Client, string) {},
 		},
 		"by force": {nil, func(t *testing.T, c *headwaiter.Client, name string) {
-			_, err := fairlock.New(c, name).ForceRelease(t.Context(), 0)
-			require.NoError(t, err)
+			require.NoError(t, kit.Err(fairlock.New(c, name).ForceRelease(t.Context(), 0)))
 		}},
 	} {
-		t.Run(what, func(t *testing.T) {
-			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-				many, other := kit.Dial(t, s), kit.Dial(t, s)
-				all := names(t, 2)
-				held, err := fairlock.New(other, all[1]).Lock(t.Context())
-				require.NoError(t, err)
-				call := kit.Lock(t.Context(), multilock.New(many, all, append(c.options, multilock.WithBound(time.Minute))...).Lock)
-				kit.Eventually(t, "the first name to be held", func() bool { return holds(t, other, all[0]) })
-				time.Sleep(290 * time.Millisecond) // Of the bubble.
-				c.end(t, other, all[0])
-				kit.Eventually(t, "the first name to be lost", func() bool { return !holds(t, other, all[0]) })
-				synctest.Wait() // Until its holder knows.
-				require.False(t, call.Returned())
-				kit.Release(t, held)
-				l := call.Value(t)
-				require.NoError(t, l.Context().Err())
-				for _, name := range all {
-					require.True(t, holds(t, other, name))
-				}
-				kit.Release(t, l)
-				free(t, other, all)
-			})
+		kit.BubbleOf(t, what, func(t *testing.T, s *redistest.Embedded) {
+			many, other, all := kit.Dial(t, s), kit.Dial(t, s), names(t, 2)
+			held := kit.Got(fairlock.New(other, all[1]).Lock(t.Context()))(t)
+			call := kit.Lock(t.Context(), multilock.New(many, all, append(c.options, multilock.WithBound(time.Minute))...).Lock)
+			kit.Eventually(t, "the first name to be held", func() bool { return holds(t, other, all[0]) })
+			time.Sleep(290 * time.Millisecond) // Of the bubble.
+			c.end(t, other, all[0])
+			kit.Eventually(t, "the first name to be lost", func() bool { return !holds(t, other, all[0]) })
+			synctest.Wait() // Until its holder knows.
+			require.False(t, call.Returned())
+			l := kit.Next(t, held, call)
+			require.NoError(t, l.Context().Err())
+			for _, name := range all {
+				require.True(t, holds(t, other, name))
+			}
+			kit.Release(t, l)
+			free(t, other, all)
 		})
 	}
 }
@@ -300,12 +293,10 @@ func TestACallThatEndsWhileNobodyAnswersSaysHowLongItHasWaited(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		m := multilock.New(kit.Dial(t, s), names(t, 2))
 		s.Kill()
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
+		ctx := kit.Within(t, 5*time.Second)
 		_, err := m.Lock(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		var waited *lease.WaitError
-		require.ErrorAs(t, err, &waited)
+		waited := kit.As[*lease.WaitError](t, err)
 		require.Equal(t, 5*time.Second, waited.Waited.Round(time.Second))
 		require.Error(t, waited.Last)
 		require.NotErrorIs(t, waited.Last, context.DeadlineExceeded)

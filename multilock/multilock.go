@@ -151,9 +151,9 @@ func (m *Lock) force(ctx context.Context, token uint64) (lease.Holder, error) {
 	return lease.Holder{}, lease.ErrNotHeld
 }
 
-// Do waits for all names, calls f with the context of the hold, and releases, also if f panics. It returns what f
-// returned, joined with the loss if one of the names was lost before f came back. The release is waited for also where
-// ctx has ended: from a server that does not answer, until two seconds after the lease is over.
+// Do waits for all names, calls f with the context of the hold, whose token [lease.Token] tells, and releases, also if f
+// panics. It returns what f returned, joined with the loss if one of the names was lost before f came back. The release is
+// waited for also where ctx has ended: from a server that does not answer, until two seconds after the lease is over.
 func (m *Lock) Do(ctx context.Context, f func(context.Context) error) error {
 	return lease.Do(ctx, m.Lock, f)
 }

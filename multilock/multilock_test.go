@@ -45,21 +45,16 @@ func free(t *testing.T, c *headwaiter.Client, all []string) {
 }
 
 func TestAllAreTakenAndGivenBackAtOnce(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
+	kit.BubbleOne(t, func(t *testing.T, s *redistest.Embedded, c *headwaiter.Client) {
 		all := names(t, 10)
 		m := multilock.New(c, all)
 		require.NoError(t, m.Do(t.Context(), func(context.Context) error { return nil })) // The scripts are known now.
 		s.ResetStats()
-		l, err := m.Lock(t.Context())
-		require.NoError(t, err)
+		l := kit.Got(m.Lock(t.Context()))(t)
 		require.EqualValues(t, 1, s.CommandStats()["evalsha"])
 		for _, name := range all {
-			_, err := fairlock.New(c, name).TryLock(t.Context())
-			require.ErrorIs(t, err, lease.ErrBusy)
-			info, err := fairlock.New(c, name).Inspect(t.Context())
-			require.NoError(t, err)
-			require.LessOrEqual(t, info.Token, l.Token())
+			require.ErrorIs(t, kit.Err(fairlock.New(c, name).TryLock(t.Context())), lease.ErrBusy)
+			require.LessOrEqual(t, kit.Got(fairlock.New(c, name).Inspect(t.Context()))(t).Token, l.Token())
 		}
 		require.NoError(t, l.Context().Err())
 		s.ResetStats()
@@ -68,46 +63,36 @@ func TestAllAreTakenAndGivenBackAtOnce(t *testing.T) {
 		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrReleased)
 		require.ErrorIs(t, l.Release(t.Context()), lease.ErrReleased)
 		free(t, c, all)
-		_, err = m.TryLock(t.Context())
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(m.TryLock(t.Context())))
 	})
 }
 
 func TestATryTakesAllOrNone(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		a, b := kit.Dial(t, s), kit.Dial(t, s)
+	kit.Two(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		all := names(t, 4)
-		held, err := fairlock.New(a, all[2]).Lock(t.Context())
-		require.NoError(t, err)
-		_, err = multilock.New(b, all).TryLock(t.Context())
-		require.ErrorIs(t, err, lease.ErrBusy)
-		require.ErrorContains(t, err, fmt.Sprintf("%q: busy: client %s holds it with token %d", all[2], a.ID(), held.Token()))
+		held := kit.Got(fairlock.New(a, all[2]).Lock(t.Context()))(t)
+		_, err := multilock.New(b, all).TryLock(t.Context())
+		kit.Fails(t, err, lease.ErrBusy, fmt.Sprintf("%q: busy: client %s holds it with token %d", all[2], a.ID(), held.Token()))
 		require.NotContains(t, err.Error(), fmt.Sprintf("%q: busy", all[1]))
 		for i, name := range all {
-			info, err := fairlock.New(a, name).Inspect(t.Context())
-			require.NoError(t, err)
+			info := kit.Got(fairlock.New(a, name).Inspect(t.Context()))(t)
 			require.Equal(t, i == 2, info.Held, "it left a trace")
 			require.Zero(t, info.Waiting)
 		}
 		kit.Release(t, held)
-		l, err := multilock.New(b, all).TryLock(t.Context())
-		require.NoError(t, err)
-		kit.Release(t, l)
+		kit.Release(t, kit.Got(multilock.New(b, all).TryLock(t.Context()))(t))
 	})
 }
 
 func TestACallThatGivesUpSaysWhichNamesItHadNotGot(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		a, b := kit.Dial(t, s), kit.Dial(t, s)
+	kit.Two(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		all := names(t, 4)
 		for _, name := range all[1:3] {
-			_, err := fairlock.New(a, name).Lock(t.Context())
-			require.NoError(t, err)
+			require.NoError(t, kit.Err(fairlock.New(a, name).Lock(t.Context())))
 		}
-		m := multilock.New(b, all, headwaiter.WithMaxWait(300*time.Millisecond))
+		m := multilock.New(b, all, multilock.WithBound(3*time.Second), headwaiter.WithMaxWait(time.Second))
 		_, err := m.Lock(t.Context())
-		require.ErrorIs(t, err, lease.ErrWaitTimeout)
-		require.ErrorContains(t, err, fmt.Sprintf("without [%q %q]: waited ", all[1], all[2]))
+		kit.Fails(t, err, lease.ErrWaitTimeout, fmt.Sprintf("without [%q %q]: waited ", all[1], all[2]))
 		_, err = multilock.New(b, all[1:3], headwaiter.WithMaxWait(100*time.Millisecond)).Lock(t.Context())
 		require.NotContains(t, err.Error(), "without", "it had none")
 		free(t, b, []string{all[0], all[3]})
@@ -115,13 +100,11 @@ func TestACallThatGivesUpSaysWhichNamesItHadNotGot(t *testing.T) {
 }
 
 func TestACallWaitsForTheLastOfItsNames(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		a, b := kit.Dial(t, s), kit.Dial(t, s)
+	kit.Two(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		all := names(t, 3)
 		var held []*lease.Lease
 		for _, name := range all {
-			l, err := fairlock.New(a, name).Lock(t.Context())
-			require.NoError(t, err)
+			l := kit.Got(fairlock.New(a, name).Lock(t.Context()))(t)
 			held = append(held, l)
 		}
 		call := kit.Lock(t.Context(), multilock.New(b, all, multilock.WithBound(kit.Patience)).Lock)
@@ -132,19 +115,16 @@ func TestACallWaitsForTheLastOfItsNames(t *testing.T) {
 			require.False(t, call.Returned())
 			kit.Release(t, l)
 		}
-		l := call.Value(t)
-		kit.Release(t, l)
+		kit.Release(t, call.Value(t))
 		free(t, a, all)
 	})
 }
 
 // While it waits for one that is held for long, others may have the rest.
 func TestNothingIsHeldForLongWhileItWaitsForTheRest(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		a, b := kit.Dial(t, s), kit.Dial(t, s)
+	kit.Two(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		all := names(t, 3)
-		long, err := fairlock.New(a, all[1]).Lock(t.Context())
-		require.NoError(t, err)
+		long := kit.Got(fairlock.New(a, all[1]).Lock(t.Context()))(t)
 		call := kit.Lock(t.Context(), multilock.New(b, all, multilock.WithBound(50*time.Millisecond)).Lock)
 		kit.Waiting(t, 1, fairlock.New(a, all[1]).Inspect)
 		for range 3 {
@@ -153,27 +133,21 @@ func TestNothingIsHeldForLongWhileItWaitsForTheRest(t *testing.T) {
 			}
 		}
 		require.False(t, call.Returned())
-		kit.Release(t, long)
-		kit.Release(t, call.Value(t))
+		kit.PassOn(t, long, call)
 		free(t, a, all)
 	})
 }
 
 func TestACallThatGivesUpLeavesNothing(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		a, b := kit.Dial(t, s), kit.Dial(t, s)
+	kit.Two(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		all := names(t, 3)
-		held, err := fairlock.New(a, all[1]).Lock(t.Context())
-		require.NoError(t, err)
+		held := kit.Got(fairlock.New(a, all[1]).Lock(t.Context()))(t)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		call := kit.Lock(ctx, multilock.New(b, all).Lock)
 		kit.Waiting(t, 1, fairlock.New(a, all[1]).Inspect)
 		enough := errors.New("enough")
 		cancel(enough)
-		err = call.Err(t)
-		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorIs(t, err, enough)
-		require.ErrorContains(t, err, "multilock: lock [")
+		kit.Fails(t, call.Err(t), context.Canceled, enough, "multilock: lock [")
 		kit.Release(t, held)
 		free(t, a, all)
 	})
@@ -181,16 +155,13 @@ func TestACallThatGivesUpLeavesNothing(t *testing.T) {
 
 func TestTheLossOfOneIsTheLossOfAll(t *testing.T) {
 	const lasts = 2 * time.Second
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		a, b := kit.Dial(t, s), kit.Dial(t, s)
+	kit.Two(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		all := names(t, 3)
-		l, err := multilock.New(a, all, headwaiter.WithLease(lasts)).Lock(t.Context())
-		require.NoError(t, err)
+		l := kit.Got(multilock.New(a, all, headwaiter.WithLease(lasts)).Lock(t.Context()))(t)
 		kit.Eventually(t, "renewals of all", func() bool { return a.Stats().Renewals > 9 })
 		require.NoError(t, l.Context().Err())
 		require.Less(t, time.Until(l.Deadline()), lasts)
-		_, err = fairlock.New(b, all[2]).ForceRelease(t.Context(), 0)
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(fairlock.New(b, all[2]).ForceRelease(t.Context(), 0)))
 		require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
 		require.ErrorIs(t, l.Release(t.Context()), lease.ErrForced)
 		free(t, b, all)
@@ -198,19 +169,12 @@ func TestTheLossOfOneIsTheLossOfAll(t *testing.T) {
 }
 
 func TestAHolderOfOneCannotWaitForItself(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
+	kit.One(t, func(t *testing.T, _ redistest.Backend, c *headwaiter.Client) {
 		all := names(t, 3)
-		l, err := multilock.New(c, all[:2]).Lock(t.Context())
-		require.NoError(t, err)
-		_, err = multilock.New(c, all[1:]).Lock(l.Context())
-		require.ErrorIs(t, err, lease.ErrDeadlock)
-		_, err = fairlock.New(c, all[0]).Lock(l.Context())
-		require.ErrorIs(t, err, lease.ErrDeadlock)
-		other, err := fairlock.New(c, all[2]).Lock(l.Context())
-		require.NoError(t, err)
-		kit.Release(t, other)
-		kit.Release(t, l)
+		l := kit.Got(multilock.New(c, all[:2]).Lock(t.Context()))(t)
+		require.ErrorIs(t, kit.Err(multilock.New(c, all[1:]).Lock(l.Context())), lease.ErrDeadlock)
+		require.ErrorIs(t, kit.Err(fairlock.New(c, all[0]).Lock(l.Context())), lease.ErrDeadlock)
+		kit.Release(t, kit.Got(fairlock.New(c, all[2]).Lock(l.Context()))(t), l)
 	})
 }
 
@@ -258,25 +222,20 @@ func TestCallsForOverlappingNamesDoNotWaitForEachOther(t *testing.T) {
 }
 
 func TestLostRepliesAreMadeGood(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
+	s := kit.Start(t)
 	for _, script := range []*lua.Script{lua.MultiAsk, lua.MultiEnd} {
-		t.Run(script.Name, func(t *testing.T) {
-			t.Parallel()
+		kit.Beside(t, script.Name, func(t *testing.T) {
 			p := kit.Proxy(t, s)
-			c, other := kit.Dial(t, s, kit.Through(p)), kit.Dial(t, s)
-			all := names(t, 3)
+			c, other, all := kit.Dial(t, s, kit.Through(p)), kit.Dial(t, s), names(t, 3)
 			m := multilock.New(c, all)
 			var last uint64
 			for range 5 {
 				p.LoseReplies(1, kit.Runs(script))
-				l, err := m.Lock(t.Context())
-				require.NoError(t, err)
+				l := kit.Got(m.Lock(t.Context()))(t)
 				require.Greater(t, l.Token(), last)
 				last = l.Token()
 				for _, name := range all {
-					_, err := fairlock.New(other, name).TryLock(t.Context())
-					require.ErrorIs(t, err, lease.ErrBusy)
+					require.ErrorIs(t, kit.Err(fairlock.New(other, name).TryLock(t.Context())), lease.ErrBusy)
 				}
 				kit.Release(t, l)
 			}
@@ -285,75 +244,45 @@ func TestLostRepliesAreMadeGood(t *testing.T) {
 	}
 }
 
-func TestAClientThatClosesEndsItsCalls(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		a, b := kit.Dial(t, s), kit.Dial(t, s)
-		all := names(t, 3)
-		l, err := multilock.New(a, all[:2]).Lock(t.Context())
-		require.NoError(t, err)
-		call := kit.Lock(t.Context(), multilock.New(b, all).Lock)
-		kit.Waiting(t, 1, fairlock.New(a, all[1]).Inspect)
-		require.NoError(t, b.Close(t.Context()))
-		require.ErrorIs(t, call.Err(t), lease.ErrClosed)
-		require.NoError(t, a.Close(t.Context()))
-		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrClientClosed)
-		free(t, kit.Dial(t, s), all)
-	})
-}
-
 func TestWhatCannotBeUsedIsSaid(t *testing.T) {
-	c := kit.Dial(t, redistest.Mini(t))
-	many := names(t, multilock.MaxNames+1)
+	c, many := kit.Dial(t, redistest.Mini(t)), names(t, multilock.MaxNames+1)
 	for want, m := range map[error]*multilock.Lock{
 		lease.ErrInvalid:  multilock.New(c, nil),
 		lease.ErrTooLarge: multilock.New(c, many),
 		lease.ErrInvalid:  multilock.New(c, many[:2], multilock.WithBound(0)),
 	} {
-		_, err := m.Lock(t.Context())
-		require.ErrorIs(t, err, want)
-		_, err = m.TryLock(t.Context())
-		require.ErrorIs(t, err, want)
+		require.ErrorIs(t, kit.Err(m.Lock(t.Context())), want)
+		require.ErrorIs(t, kit.Err(m.TryLock(t.Context())), want)
 	}
-	_, err := multilock.New(c, []string{"a", "}"}).Lock(t.Context())
-	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorIs(t, kit.Err(multilock.New(c, []string{"a", "}"}).Lock(t.Context())), lease.ErrInvalid)
 	m := multilock.New(c, []string{"b", "a", "b"})
 	require.Equal(t, []string{"a", "b"}, m.Names())
-	l, err := m.Lock(t.Context())
-	require.NoError(t, err)
-	kit.Release(t, l)
+	kit.Release(t, kit.Got(m.Lock(t.Context()))(t))
 }
 
 func TestAKeyOfAnotherKindChangesNothing(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
+	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
 		all := names(t, 3)
 		s.Do("SET", "headwaiter:lock:{"+all[2]+"}:queue", "x")
-		_, err := multilock.New(c, all).Lock(t.Context())
-		require.Error(t, err)
+		require.Error(t, kit.Err(multilock.New(c, all).Lock(t.Context())))
 		free(t, c, all[:2])
 	})
 }
 
 // A name shows that its lock is one of several just as any other: who counts on fairlock alone sees no difference.
 func TestTheScriptsForSeveralDoWhatThoseForOneDo(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
+	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
 		one, all := names(t, 1)[0]+":alone", names(t, 2)
-		fields := func(name string) []string {
-			return s.List("HKEYS", "headwaiter:lock:{"+name+"}")
-		}
+		fields := func(name string) []string { return s.List("HKEYS", "headwaiter:lock:{"+name+"}") }
 		for range 2 { // New, and known already.
-			a, err := fairlock.New(c, one).Lock(t.Context())
-			require.NoError(t, err)
-			b, err := multilock.New(c, all).Lock(t.Context())
-			require.NoError(t, err)
+			a := kit.Got(fairlock.New(c, one).Lock(t.Context()))(t)
+			b := kit.Got(multilock.New(c, all).Lock(t.Context()))(t)
 			for _, name := range all {
 				require.ElementsMatch(t, fields(one), fields(name))
 				near := s.Int("PTTL", "headwaiter:lock:{"+one+"}") - s.Int("PTTL", "headwaiter:lock:{"+name+"}")
 				require.InDelta(t, 0, near, 5000)
 			}
-			kit.Release(t, a)
-			kit.Release(t, b)
+			kit.Release(t, a, b)
 			for _, name := range all {
 				require.ElementsMatch(t, fields(one), fields(name))
 			}
@@ -365,15 +294,14 @@ func TestTheScriptsForSeveralDoWhatThoseForOneDo(t *testing.T) {
 func TestNamesOfDifferentSlots(t *testing.T) {
 	t.Parallel()
 	s := redistest.Cluster(t)
-	a, b := kit.Dial(t, s), kit.Dial(t, s)
-	all := names(t, 12)
+	a, b, all := kit.Dial(t, s), kit.Dial(t, s), names(t, 12)
 	var inside atomic.Int32
 	var work sync.WaitGroup
 	for _, c := range []*headwaiter.Client{a, b, a, b} {
 		work.Go(func() {
-			for range 20 {
+			for range 10 {
 				some := rand.Perm(len(all))[:4]
-				m := multilock.New(c, []string{all[0], all[some[0]], all[some[1]], all[some[2]]}, multilock.WithBound(20*time.Millisecond))
+				m := multilock.New(c, []string{all[0], all[some[0]], all[some[1]], all[some[2]]}, multilock.WithBound(100*time.Millisecond))
 				err := m.Do(t.Context(), func(context.Context) error {
 					if inside.Add(1) > 1 {
 						t.Error("two hold ", all[0])
@@ -390,18 +318,15 @@ func TestNamesOfDifferentSlots(t *testing.T) {
 	}
 	kit.All(t, &work)
 	free(t, a, all)
-	held, err := fairlock.New(a, all[5]).Lock(t.Context())
-	require.NoError(t, err)
-	_, err = multilock.New(b, all).TryLock(t.Context())
-	require.ErrorIs(t, err, lease.ErrBusy)
+	held := kit.Got(fairlock.New(a, all[5]).Lock(t.Context()))(t)
+	require.ErrorIs(t, kit.Err(multilock.New(b, all).TryLock(t.Context())), lease.ErrBusy)
 	kit.Release(t, held)
 	free(t, a, all)
 }
 
 func BenchmarkTenNames(b *testing.B) {
 	s := redistest.Start(b)
-	c := kit.Dial(b, s)
-	all := make([]string, 10)
+	c, all := kit.Dial(b, s), make([]string, 10)
 	for i := range all {
 		all[i] = fmt.Sprint("name:", i)
 	}

@@ -33,7 +33,7 @@ func ExampleObservers() {
 	if err != nil {
 		panic(err)
 	}
-	defer client.Close(ctx)
+	defer client.Shutdown(ctx)
 
 	if _, err := fairlock.New(client, "orders:42").TryLock(ctx); err != nil {
 		panic(err)

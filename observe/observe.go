@@ -69,7 +69,7 @@ const (
 	Passed                          // the event that it waited for has come: Waited
 	Failed                          // it ended without: Err, Waited
 	Renewed                         // the lease is longer: Margin, Lease
-	RenewalFailed                   // a renewal had no answer, and is tried again: Err, Margin, Lease
+	RenewalFailed                   // a renewal had no answer, and is tried again: Err, Margin, Lease; Count is how many have failed since one went well
 	HeldLong                        // it has held for longer than Options.HeldTooLong: Held, Who; Count is 1 the first time, and told again whenever that has doubled
 	Wanted                          // the holder has asked to be told when somebody waits, and is: Token, Held
 	Released                        // it gave the hold back: Held, and Err if that did not go well; of an Unlock, when that is known
@@ -87,13 +87,20 @@ const (
 	Missed                        // a check found a grant of which no message came: Ticket
 	Suspected                     // the server says that this client let a lease run out
 	GivenBack                     // a grant came for a ticket that had ended: Ticket
+	Differs                       // clients of a semaphore state different numbers of permits, this client another than the newest before
+)
+
+// The moments of a client, which have neither Kind nor Name.
+const (
+	TwoMasters Moment = iota + 201 // two connections of this client see two masters with different data, each of which grants: Err
 )
 
 var moments = map[Moment]string{
 	Asked: "asked", Queued: "queued", WaitedLong: "waited for long", Granted: "granted", Entered: "entered", Passed: "passed", Failed: "failed",
 	Renewed: "renewed", RenewalFailed: "renewal failed", HeldLong: "held for long", Wanted: "wanted", Released: "released", Lost: "lost", HandedOver: "handed over",
 	HandedOff: "handed off", Skipped: "skipped", Expired: "expired", Woken: "woken", Rejoined: "rejoined",
-	Missed: "missed a message", Suspected: "suspected", GivenBack: "given back",
+	Missed: "missed a message", Suspected: "suspected", GivenBack: "given back", Differs: "stated another number",
+	TwoMasters: "saw two masters",
 }
 
 // String returns the moment in a word or two.
@@ -207,8 +214,10 @@ type Stats struct {
 	Suspected  uint64 // times this client was told that it let a lease run out
 	Skipped    uint64 // tickets of dead clients dropped in this client's scripts
 	Expired    uint64 // leases of others that had run out when this client's scripts came
+	Differs    uint64 // requests that stated another number of permits than the newest client before
 	Late       uint64 // requests that ran after their not-after
 	Stepped    uint64 // leases cut because the server's clock stepped back
 	Forged     uint64 // messages that made no sense
+	TwoMasters uint64 // times two connections of this client saw two masters with different data
 	Refused    uint64 // steps of tickets that the package documentation does not list: not taken, and a bug
 }

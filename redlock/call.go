@@ -10,6 +10,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -24,6 +25,7 @@ type call struct {
 	ctx     context.Context // of what it asks: ends with the call, or with the hold
 	stop    context.CancelFunc
 	terms   waitqueue.Terms
+	vote    lua.Vote // what its tickets say of it; those that a hold asks for say its token too
 	begun   time.Time
 	changed chan struct{} // something below has changed
 	work    background    // what it has under way; all of it is the Mutex's too
@@ -62,6 +64,7 @@ func (m *Mutex) begin(try bool) *call {
 		votes: make([]vote, len(m.nodes)),
 	}
 	c.terms.Arrival = max(m.arrive(now)-int64(c.terms.Priority)*waitqueue.PriorityStep.Microseconds(), 1)
+	c.vote.Call = lua.NewCall()
 	c.alive = c.begun.Add(m.set.timeout)
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	for i := range m.nodes {
@@ -79,24 +82,26 @@ func (c *call) run(f func()) {
 	})
 }
 
-// ask gets the vote of a node, however long that takes, unless the call is over before.
+// ask gets the vote of a node, however long that takes, unless the call is over before. A call that tries is to have votes
+// at once or not at all; a hold takes what comes.
 func (c *call) ask(i int) {
-	q := c.m.nodes[i].queue.On(c.terms)
+	terms, vote := c.terms, c.vote
+	c.mu.Lock()
+	tries := c.try
+	if c.keeper != nil {
+		tries, vote.Token = false, c.keeper.Lease().Token()
+	}
+	c.mu.Unlock()
+	terms.Vote = vote.String()
+	q := c.m.nodes[i].queue.On(terms)
 	get := q.Acquire
-	if c.tries() {
+	if tries {
 		get = q.Try
 	}
 	l, err := get(c.ctx)
 	if !c.voted(i, l, err) {
 		c.giveBack(l)
 	}
-}
-
-// tries reports whether the call is to have votes at once or not at all. A hold takes what comes.
-func (c *call) tries() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.try && c.keeper == nil
 }
 
 // voted takes in what came of an ask, and reports whether it has a use for it.
@@ -263,7 +268,8 @@ func (c *call) hopelessLocked(missing int) error {
 	}
 	return &lease.WaitError{
 		Place: -1, Waited: time.Since(c.begun),
-		Err: fmt.Errorf("%w: %d of %d nodes %s: %w", ErrNoQuorum, len(why), len(c.votes), verb, why),
+		Err:        fmt.Errorf("%w: %d of %d nodes %s: %w", ErrNoQuorum, len(why), len(c.votes), verb, why),
+		Unanswered: silent > 0,
 	}
 }
 
@@ -284,18 +290,25 @@ func (e nodeErrors) Unwrap() []error { return e }
 func (c *call) ended(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	votes := 0
+	votes, away := 0, 0
 	var last error
 	for i := range c.votes {
-		if v := &c.votes[i]; v.certainLocked() {
+		v := &c.votes[i]
+		if v.certainLocked() {
 			votes++
-		} else if v.last != nil && v.silent > 0 {
+			continue
+		}
+		if v.last != nil && v.silent > 0 {
 			last = fmt.Errorf("node %d: %w", i+1, v.last)
+		}
+		if v.silent > 0 || v.failed != nil && !errors.Is(v.failed, lease.ErrBusy) || c.m.nodes[i].queue.Silent() {
+			away++
 		}
 	}
 	return &lease.WaitError{
 		Place: -1, Waited: time.Since(c.begun), Last: last,
-		Err: fmt.Errorf("with %d of %d votes: %w", votes, len(c.votes), retry.WhyEnded(ctx)),
+		Err:        fmt.Errorf("with %d of %d votes: %w", votes, len(c.votes), retry.WhyEnded(ctx)),
+		Unanswered: away > len(c.votes)-c.m.quorum,
 	}
 }
 

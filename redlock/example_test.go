@@ -31,7 +31,7 @@ func three() (clients []*headwaiter.Client, stop func()) {
 	}
 	return clients, func() {
 		for i, c := range clients {
-			_ = c.Close(context.Background())
+			_ = c.Close()
 			nodes[i].Close()
 		}
 	}
@@ -97,7 +97,7 @@ func ExampleMutex_TryLock() {
 func ExampleMutex_Do() {
 	clients, stop := three()
 	defer stop()
-	m := redlock.New(clients, "orders:42", redlock.WithoutSafeRestart(), redlock.WithTimeout(200*time.Millisecond))
+	m := redlock.New(clients, "orders:42", redlock.WithoutSafeRestart(), redlock.WithTimeout(2*time.Second))
 	err := m.Do(context.Background(), func(context.Context) error {
 		fmt.Println("alone")
 		return nil

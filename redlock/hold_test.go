@@ -2,8 +2,7 @@ package redlock_test
 
 import (
 	"context"
-	"errors"
-	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/redlock"
@@ -22,8 +22,7 @@ import (
 // force takes the vote of a node away.
 func force(t *testing.T, c *headwaiter.Client, name string) {
 	t.Helper()
-	_, err := c.Queue(lua.Redlock, name, waitqueue.DefaultTerms()).ForceRelease(soon(t), 0)
-	require.NoError(t, err)
+	require.NoError(t, kit.Err(c.Queue(lua.Redlock, name, waitqueue.DefaultTerms()).ForceRelease(soon(t), 0)))
 }
 
 func TestAHoldLastsAsLongAsAMajorityStandsForIt(t *testing.T) {
@@ -31,8 +30,7 @@ func TestAHoldLastsAsLongAsAMajorityStandsForIt(t *testing.T) {
 	const lasts = 2 * time.Second
 	all := servers(t, 5)
 	m := mutex(t, dial(t, all), headwaiter.WithLease(lasts))
-	l, err := m.Lock(soon(t))
-	require.NoError(t, err)
+	l := kit.Got(m.Lock(soon(t)))(t)
 	everywhere(t, m, all)
 	all[0].Kill()
 	all[1].Stop()
@@ -46,8 +44,7 @@ func TestAHoldLastsAsLongAsAMajorityStandsForIt(t *testing.T) {
 	}
 	all[2].Kill()
 	deadline := l.Deadline()
-	cause := kit.Lost(t, l)
-	require.ErrorIs(t, cause, lease.ErrLost)
+	require.ErrorIs(t, kit.Lost(t, l), lease.ErrLost)
 	require.Less(t, time.Now(), deadline.Add(lasts), "a bare majority is gone with its first node")
 	require.ErrorIs(t, l.Release(soon(t)), lease.ErrLost)
 	for _, s := range all[3:] {
@@ -60,8 +57,7 @@ func TestAHoldEndsBeforeItsDeadlineWhenAllNodesAreSilent(t *testing.T) {
 	t.Parallel()
 	all := servers(t, 3)
 	m := mutex(t, dial(t, all), headwaiter.WithLease(2*time.Second))
-	l, err := m.Lock(soon(t))
-	require.NoError(t, err)
+	l := kit.Got(m.Lock(soon(t)))(t)
 	for _, s := range all {
 		s.Stop()
 	}
@@ -78,8 +74,7 @@ func TestVotesTakenByForceAreLostAndTheRestIsGivenBack(t *testing.T) {
 	all := servers(t, 5)
 	clients := dial(t, all)
 	m := mutex(t, clients, headwaiter.WithLease(3*time.Second))
-	l, err := m.Lock(soon(t))
-	require.NoError(t, err)
+	l := kit.Got(m.Lock(soon(t)))(t)
 	everywhere(t, m, all)
 	admin := dial(t, all)
 	force(t, admin[0], m.Name())
@@ -88,9 +83,7 @@ func TestVotesTakenByForceAreLostAndTheRestIsGivenBack(t *testing.T) {
 	kit.Eventually(t, "a renewal with three votes", func() bool { return l.Deadline().After(before) })
 	require.NoError(t, l.Context().Err())
 	force(t, admin[2], m.Name())
-	cause := kit.Lost(t, l)
-	require.ErrorIs(t, cause, lease.ErrForced)
-	require.ErrorContains(t, cause, "2 of 5 nodes are left")
+	kit.Fails(t, kit.Lost(t, l), lease.ErrForced, "2 of 5 nodes are left")
 	empty(t, all)
 }
 
@@ -131,10 +124,8 @@ func TestAHoldByATryGetsTheOtherVotesToo(t *testing.T) {
 	all := servers(t, 3)
 	clients := dial(t, all)
 	m := mutex(t, clients, headwaiter.WithLease(lasts))
-	split, err := dial(t, all)[1].Queue(lua.Redlock, kit.Name(t), waitqueue.DefaultTerms()).Acquire(soon(t))
-	require.NoError(t, err)
-	held, err := m.TryLock(soon(t))
-	require.NoError(t, err)
+	split := kit.Got(dial(t, all)[1].Queue(lua.Redlock, kit.Name(t), waitqueue.DefaultTerms()).Acquire(soon(t)))(t)
+	held := kit.Got(m.TryLock(soon(t)))(t)
 	kit.Release(t, split)
 	kit.Eventually(t, "the vote of the node that was busy", func() bool {
 		return strings.HasPrefix(all[1].Text("HGET", keys(t).Lock, "owner"), clients[1].ID())
@@ -146,102 +137,42 @@ func TestAHoldByATryGetsTheOtherVotesToo(t *testing.T) {
 func TestATryAtNodesThatHaveJustStartedSaysSo(t *testing.T) {
 	t.Parallel()
 	m := redlock.New(dial(t, servers(t, 3)), kit.Name(t), headwaiter.WithLease(time.Minute))
-	_, err := m.TryLock(soon(t))
-	require.ErrorIs(t, err, lease.ErrBusy)
-	require.ErrorIs(t, err, lease.ErrRestarted)
-	require.ErrorContains(t, err, `of 3 nodes: busy: the server has restarted`)
+	kit.Fails(t, kit.Err(m.TryLock(soon(t))), lease.ErrBusy, lease.ErrRestarted, `of 3 nodes: busy: the server has restarted`)
 }
 
 func TestAMaximumHoldEndsIt(t *testing.T) {
 	t.Parallel()
 	all := servers(t, 3)
 	m := mutex(t, dial(t, all), headwaiter.WithMaxHold(300*time.Millisecond))
-	l, err := m.Lock(soon(t))
-	require.NoError(t, err)
-	require.ErrorIs(t, kit.Lost(t, l), lease.ErrMaxHold)
+	require.ErrorIs(t, kit.Lost(t, kit.Got(m.Lock(soon(t)))(t)), lease.ErrMaxHold)
 	empty(t, all)
 }
 
 func TestAHoldWhoseWorkStallsEndsOnTime(t *testing.T) {
 	t.Parallel()
 	all := servers(t, 3)
-	m := mutex(t, dial(t, all), headwaiter.WithLease(time.Minute), headwaiter.WithMaxStall(300*time.Millisecond))
-	l, err := m.Lock(soon(t))
-	require.NoError(t, err)
+	m := mutex(t, dial(t, all), headwaiter.WithLease(time.Minute), headwaiter.WithMaxStall(2*time.Second))
+	l := kit.Got(m.Lock(soon(t)))(t)
 	time.Sleep(200 * time.Millisecond) // A step of the work.
 	l.Progress()
 	moved := time.Now()
 	kit.Await(t, l.Context().Done(), "the loss")
-	require.GreaterOrEqual(t, time.Since(moved), 300*time.Millisecond)
-	require.Less(t, time.Since(moved), 6*time.Second, "the lease has its next look only after ten")
+	require.GreaterOrEqual(t, time.Since(moved), 2*time.Second)
+	require.Less(t, time.Since(moved), 8*time.Second, "the lease has its next look only after ten")
 	require.ErrorIs(t, context.Cause(l.Context()), lease.ErrStalled)
-	empty(t, all)
-}
-
-func TestLockingWithTheContextOfAHoldIsADeadlock(t *testing.T) {
-	t.Parallel()
-	clients := dial(t, servers(t, 3))
-	m := mutex(t, clients)
-	err := m.Do(soon(t), func(ctx context.Context) error {
-		_, err := mutex(t, []*headwaiter.Client{clients[2], clients[0], clients[1]}).Lock(ctx)
-		require.ErrorIs(t, err, lease.ErrDeadlock)
-		require.ErrorContains(t, err, `redlock: lock "TestLocking`)
-		l, err := redlock.New(clients, "another", redlock.WithoutSafeRestart()).Lock(ctx)
-		require.NoError(t, err)
-		return l.Release(ctx)
-	})
-	require.NoError(t, err)
-}
-
-func TestAnErrorOfWhatDoCallsIsReturnedAndTheLockFree(t *testing.T) {
-	t.Parallel()
-	m := mutex(t, dial(t, servers(t, 3)))
-	failure := errors.New("failure")
-	require.Equal(t, failure, m.Do(soon(t), func(context.Context) error { return failure }))
-	l, err := m.TryLock(soon(t))
-	require.NoError(t, err)
-	kit.Release(t, l)
-}
-
-// However a call is cancelled, it holds or has left.
-func TestACallThatIsCancelledLeavesNothing(t *testing.T) {
-	t.Parallel()
-	all := servers(t, 5)
-	a, b := mutex(t, dial(t, all)), mutex(t, dial(t, all))
-	for range 100 {
-		l, err := a.Lock(soon(t))
-		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), rand.N(4*time.Millisecond))
-		wait := kit.Lock(ctx, b.Lock)
-		release := kit.Run(func() error { return l.Release(context.Background()) })
-		if err := wait.Err(t); err == nil {
-			kit.Release(t, wait.Value(t))
-		} else {
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-		}
-		require.NoError(t, release.Err(t))
-		cancel()
-	}
-	require.NoError(t, a.Wait(soon(t)))
-	require.NoError(t, b.Wait(soon(t)))
 	empty(t, all)
 }
 
 func TestOneAndSevenNodes(t *testing.T) {
 	for _, n := range []int{1, 2, 4, 7} {
-		t.Run(string(rune('0'+n)), func(t *testing.T) {
-			t.Parallel()
+		kit.Beside(t, string(rune('0'+n)), func(t *testing.T) {
 			all := servers(t, n)
 			a, b := mutex(t, dial(t, all)), mutex(t, dial(t, all))
-			l, err := a.Lock(soon(t))
-			require.NoError(t, err)
-			_, err = b.TryLock(soon(t))
-			require.ErrorIs(t, err, lease.ErrBusy)
+			l := kit.Got(a.Lock(soon(t)))(t)
+			require.ErrorIs(t, kit.Err(b.TryLock(soon(t))), lease.ErrBusy)
 			next := kit.Lock(soon(t), b.Lock)
 			queued(t, all, 1)
-			kit.Release(t, l)
-			second := next.Value(t)
-			require.Greater(t, second.Token(), l.Token())
+			second := kit.Next(t, l, next)
 			kit.Release(t, second)
 		})
 	}
@@ -250,7 +181,167 @@ func TestOneAndSevenNodes(t *testing.T) {
 func TestAnEmbeddedServerIsANodeToo(t *testing.T) {
 	t.Parallel()
 	m := redlock.New([]*headwaiter.Client{kit.Dial(t, redistest.Mini(t))}, "a", redlock.WithoutSafeRestart())
-	l, err := m.Lock(soon(t))
-	require.NoError(t, err)
-	kit.Release(t, l)
+	kit.Release(t, kit.Got(m.Lock(soon(t)))(t))
+}
+
+// Two quorums meet in one node, and it is another whose clock is ahead that gives the first its token.
+func TestR6TokensRiseOverQuorumsWhoseClocksAreApart(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
+		kit.Beside(t, name, func(t *testing.T) {
+			clock := redistest.NewClock(t)
+			clock.Shift(ahead)
+			all := append([]*redistest.Server{redistest.Start(t, redistest.WithClock(clock))}, servers(t, 4)...)
+			options := []redlock.Option{headwaiter.WithLease(lasts), redlock.WithTimeout(timeout)}
+			quorums := [][]int{{0, 1, 2}, {2, 3, 4}, {0, 1, 3}, {1, 2, 4}, {0, 3, 4}}
+			var last uint64
+			for _, quorum := range quorums {
+				// One that knows of no token yet.
+				m := mutex(t, dial(t, all), options...)
+				kit.Eventually(t, "the holds before to be gone", func() bool {
+					return all[quorum[0]].Text("HGET", keys(t).Lock, "owner") == ""
+				})
+				others(all, quorum, (*redistest.Server).Stop)
+				l := kit.Got(m.Lock(soon(t)))(t)
+				require.Greater(t, l.Token(), last, "by nodes %v", quorum)
+				last = l.Token()
+				for _, i := range quorum {
+					token := kit.Got(strconv.ParseUint(all[i].Text("HGET", keys(t).Lock, "token"), 10, 64))(t)
+					require.Equal(t, last, token, "a quorum must know of a token before anybody holds by it")
+				}
+				kit.Release(t, l)
+				others(all, quorum, (*redistest.Server).Cont)
+				require.NoError(t, m.Wait(soon(t)))
+				empty(t, all)
+			}
+		})
+	}
+}
+
+// others does something to the nodes that are not in a quorum.
+func others(all []*redistest.Server, quorum []int, do func(*redistest.Server)) {
+	in := map[int]bool{}
+	for _, i := range quorum {
+		in[i] = true
+	}
+	for i, s := range all {
+		if !in[i] {
+			do(s)
+		}
+	}
+}
+
+// In the usual case the clocks agree, and a hold costs one request to each node, a release another.
+func TestAnUncontendedHoldCostsTwoScriptsANode(t *testing.T) {
+	t.Parallel()
+	all := servers(t, 3)
+	m := mutex(t, dial(t, all))
+	const times = 100
+	turn := func() {
+		l := kit.Got(m.Lock(soon(t)))(t)
+		everywhere(t, m, all)
+		kit.Release(t, l)
+		require.NoError(t, m.Wait(soon(t)))
+	}
+	turn() // Scripts are made known.
+	for _, s := range all {
+		s.ResetStats()
+	}
+	for range times {
+		turn()
+	}
+	for _, s := range all {
+		// A few more where a machine that is busy lets the clocks look apart.
+		n := s.CommandStats()["evalsha"]
+		require.GreaterOrEqual(t, n, int64(2*times))
+		require.LessOrEqual(t, n, int64(2*times+times/2))
+	}
+}
+
+func TestATokenRisesOnlyForTheHoldThatItIsNamedBy(t *testing.T) {
+	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
+		q := c.Queue(lua.Redlock, kit.Name(t), waitqueue.Terms{Lease: 2 * time.Second})
+		l := kit.Got(q.Acquire(soon(t)))(t)
+		raise := func(client string, from, to uint64) lua.Status {
+			r, err := waitqueue.Call(soon(t), q, lua.Raise, 0, func(a waitqueue.Attempt) []string {
+				return []string{client, strconv.FormatUint(from, 10), strconv.FormatUint(to, 10), a.NotAfter}
+			})
+			require.NoError(t, err)
+			return r.Status
+		}
+		token := func() uint64 { return kit.Got(strconv.ParseUint(s.Text("HGET", keys(t).Lock, "token"), 10, 64))(t) }
+		granted := l.Token()
+		require.Equal(t, lua.Refused, raise("somebody", granted, granted+100))
+		require.Equal(t, lua.Refused, raise(c.ID(), granted-1, granted+100))
+		require.Equal(t, granted, token())
+		require.Equal(t, lua.Granted, raise(c.ID(), granted, granted+100))
+		require.Equal(t, lua.Granted, raise(c.ID(), granted, granted+100), "a second time")
+		require.Equal(t, granted+100, token())
+		require.Equal(t, lua.Refused, raise(c.ID(), granted, granted+150), "from where it is no more")
+		require.Equal(t, lua.Granted, raise(c.ID(), granted+100, granted+150), "from where it has risen to")
+		require.Equal(t, granted+150, token())
+		before := l.Deadline()
+		kit.Eventually(t, "a renewal of the hold whose token has risen", func() bool {
+			require.NoError(t, l.Context().Err())
+			return l.Deadline().After(before)
+		})
+		kit.Release(t, l)
+		require.Equal(t, lua.Refused, raise(c.ID(), granted+150, granted+200), "of what is not held")
+		next := kit.Got(q.Acquire(soon(t)))(t)
+		require.Greater(t, next.Token(), granted+150)
+		kit.Release(t, next)
+	})
+}
+
+// An end tells how far the tokens that its client has seen are ahead. Where that of the hold has risen, that is no further.
+func TestTheTokenAfterOneThatHasRisenIsTheNext(t *testing.T) {
+	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
+		terms := waitqueue.Terms{Lease: 10 * time.Second}
+		q, other := c.Queue(lua.Redlock, kit.Name(t), terms), kit.Dial(t, s).Queue(lua.Redlock, kit.Name(t), terms)
+		l := kit.Got(q.Acquire(soon(t)))(t)
+		next := kit.Joins(t, 1, other.Acquire, func(ctx context.Context) (lease.Info, error) { return q.Inspect(ctx) })
+		risen := l.Token() + uint64((5 * time.Second).Microseconds())
+		r, err := waitqueue.Call(soon(t), q, lua.Raise, 0, func(a waitqueue.Attempt) []string {
+			return []string{c.ID(), strconv.FormatUint(l.Token(), 10), strconv.FormatUint(risen, 10), a.NotAfter}
+		})
+		require.NoError(t, err)
+		require.Equal(t, lua.Granted, r.Status)
+		waitqueue.Above(c, risen)
+		l = kit.Next(t, l, next)
+		require.Equal(t, risen+1, l.Token())
+		kit.Release(t, l)
+	})
+}
+
+// A node whose clock is behind that of the others has the token that they have agreed on for as long as it is ahead of it.
+func TestANodeKeepsATokenThatIsAheadOfItsClock(t *testing.T) {
+	t.Parallel()
+	ahead, behind := redistest.Mini(t), redistest.Mini(t)
+	behind.Miniredis().SetTime(time.Now().Add(-time.Hour))
+	for _, d := range []time.Duration{10 * time.Second, time.Minute} {
+		m := redlock.New([]*headwaiter.Client{kit.Dial(t, ahead), kit.Dial(t, behind)}, kit.Name(t),
+			redlock.WithoutSafeRestart(), headwaiter.WithLease(d))
+		require.NoError(t, kit.Got(m.Lock(t.Context()))(t).Release(t.Context()))
+		require.NoError(t, m.Wait(t.Context()))
+		require.Greater(t, behind.Int("PTTL", keys(t).Lock), (time.Hour - kit.Patience).Milliseconds())
+	}
+}
+
+// The token of a vote that has been renewed is raised: its key still outlives its lease.
+func TestARaisedVoteDoesNotOutliveItsKey(t *testing.T) {
+	kit.BubbleTwo(t, func(t *testing.T, s *redistest.Embedded, c, o *headwaiter.Client) {
+		terms := waitqueue.Terms{Lease: 10 * time.Minute}
+		q := c.Queue(lua.Redlock, kit.Name(t), terms)
+		l := kit.Got(q.Acquire(t.Context()))(t)
+		synctime.Pass(11 * time.Minute)
+		r, err := waitqueue.Call(t.Context(), q, lua.Raise, 0, func(a waitqueue.Attempt) []string {
+			return []string{c.ID(), strconv.FormatUint(l.Token(), 10), strconv.FormatInt(kit.ServerTime(s), 10), a.NotAfter}
+		})
+		require.NoError(t, err)
+		require.Equal(t, lua.Granted, r.Status)
+		require.Greater(t, time.Duration(s.Int("PTTL", keys(t).Lock))*time.Millisecond, time.Until(l.Deadline()))
+		synctime.Pass(90 * time.Second)
+		require.NoError(t, l.Context().Err())
+		require.ErrorIs(t, kit.Err(o.Queue(lua.Redlock, kit.Name(t), terms).Try(t.Context())), lease.ErrBusy)
+		kit.Release(t, l)
+	})
 }

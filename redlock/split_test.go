@@ -1,7 +1,10 @@
 package redlock_test
 
 import (
+	"context"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +14,9 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/redlock"
 )
 
@@ -50,8 +56,7 @@ func TestR5AVoteThatIsSplitInThreeComesTogether(t *testing.T) {
 	t.Parallel()
 	all := servers(t, 5)
 	votes := []int{0, 1, 0, 1, 2} // who is first at each node
-	ways := make([][]*faults.Proxy, 3)
-	contenders := make([]*redlock.Mutex, 3)
+	ways, contenders := make([][]*faults.Proxy, 3), make([]*redlock.Mutex, 3)
 	ids := make([]string, len(all)) // of the client that each node is to vote for
 	for k := range contenders {
 		clients := make([]*headwaiter.Client, len(all))
@@ -97,4 +102,268 @@ func TestR5AVoteThatIsSplitInThreeComesTogether(t *testing.T) {
 	entries, longest := g.sound(t)
 	require.Equal(t, 3, entries)
 	t.Logf("the longest time without a hold was %v", longest)
+}
+
+// A guard stands at what a lock protects. It notes two that are in at once, tokens that do not rise, and for how long
+// nobody came.
+type guard struct {
+	mu      sync.Mutex // guards the fields below
+	inside  *lease.Lease
+	token   uint64
+	entries int
+	newest  time.Time
+	longest time.Duration
+	faults  []string
+}
+
+func newGuard() *guard { return &guard{newest: time.Now()} }
+
+func (g *guard) enter(l *lease.Lease) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.inside != nil && g.inside.Context().Err() == nil {
+		g.faults = append(g.faults, fmt.Sprintf("token %d is in beside %d", l.Token(), g.inside.Token()))
+	}
+	if l.Token() <= g.token {
+		g.faults = append(g.faults, fmt.Sprintf("token %d after %d", l.Token(), g.token))
+	}
+	now := time.Now()
+	g.longest = max(g.longest, now.Sub(g.newest))
+	g.inside, g.token, g.newest = l, l.Token(), now
+	g.entries++
+}
+
+func (g *guard) leave(l *lease.Lease) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.inside == l {
+		g.inside = nil
+	}
+}
+
+// sound checks that nothing was noted, and returns how many came and how long nobody did.
+func (g *guard) sound(t testing.TB) (entries int, longest time.Duration) {
+	t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	require.Empty(t, g.faults)
+	return g.entries, max(g.longest, time.Since(g.newest))
+}
+
+// reached waits until so many more have come.
+func (g *guard) reached(t testing.TB, more int) {
+	t.Helper()
+	g.mu.Lock()
+	want := g.entries + more
+	g.mu.Unlock()
+	kit.Eventually(t, fmt.Sprintf("%d more holds", more), func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.entries >= want
+	})
+}
+
+// contend lets mutexes pass the guard in turns until stop is called, which waits for their end.
+func (g *guard) contend(t testing.TB, mutexes ...*redlock.Mutex) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var workers sync.WaitGroup
+	for _, m := range mutexes {
+		workers.Go(func() {
+			for ctx.Err() == nil {
+				l, err := m.Lock(ctx)
+				if err != nil {
+					if ctx.Err() == nil {
+						t.Errorf("to lock among others: %v", err)
+					}
+					return
+				}
+				g.enter(l)
+				g.leave(l)
+				if err := l.Release(context.Background()); err != nil {
+					t.Errorf("to release among others: %v", err)
+				}
+			}
+		})
+	}
+	return func() {
+		t.Helper()
+		cancel()
+		kit.All(t, &workers)
+	}
+}
+
+// nodes are servers of a bubble, and the way to each.
+type nodes struct {
+	t    *testing.T
+	all  []*redistest.Embedded
+	ways [][]*faults.Dialer // of each server
+}
+
+func bubble(t *testing.T, n int) *nodes {
+	t.Helper()
+	b := &nodes{t: t, ways: make([][]*faults.Dialer, n)}
+	for range n {
+		b.all = append(b.all, redistest.Bubble(t))
+	}
+	return b
+}
+
+// connect returns a client of each node.
+func (b *nodes) connect() []*headwaiter.Client {
+	clients := make([]*headwaiter.Client, len(b.all))
+	for i, s := range b.all {
+		d := faults.NewDialer(b.t, s.Dial)
+		b.ways[i] = append(b.ways[i], d)
+		clients[i] = kit.Dial(b.t, s, kit.Over(d))
+	}
+	return clients
+}
+
+// ailments are what can happen to a node of a bubble.
+var ailments = map[string]func(s *redistest.Embedded, d *faults.Dialer){
+	"killed":                func(s *redistest.Embedded, _ *faults.Dialer) { s.Kill() },
+	"empty after a restart": func(s *redistest.Embedded, _ *faults.Dialer) { s.Restart() },
+	"slow by a second":      func(_ *redistest.Embedded, d *faults.Dialer) { d.Delay(time.Second) },
+	"silent":                func(_ *redistest.Embedded, d *faults.Dialer) { d.Freeze() },
+}
+
+// strike lets something happen to the first nodes, so many.
+func (b *nodes) strike(n int, ail func(s *redistest.Embedded, d *faults.Dialer)) {
+	for i := range n {
+		for _, d := range b.ways[i] {
+			ail(b.all[i], d)
+		}
+	}
+}
+
+// The clock of a bubble stands still while anybody works, so it shows what calls wait for, and not how busy the
+// machine is.
+func TestR1AMinorityInTroubleCostsNobodyMoreThanOneAndAHalfTimeouts(t *testing.T) {
+	for name, ail := range ailments {
+		kit.Beside(t, name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := bubble(t, 5)
+				options := []redlock.Option{redlock.WithTimeout(timeout), headwaiter.WithLease(lasts)}
+				x, y, z := mutex(t, b.connect(), options...), mutex(t, b.connect(), options...), mutex(t, b.connect(), options...)
+				held := kit.Got(x.Lock(t.Context()))(t)
+				synctest.Wait() // All nodes have voted.
+				b.strike(2, ail)
+
+				within := func(what string, do func()) {
+					t.Helper()
+					begun := time.Now()
+					do()
+					require.Less(t, time.Since(begun), timeout*3/2, what)
+				}
+				within("to release", func() { kit.Release(t, held) })
+				for range 10 {
+					within("to lock", func() { held = kit.Got(x.Lock(t.Context()))(t) })
+					next := kit.Lock(t.Context(), y.Lock)
+					within("to be told that it is busy", func() {
+						require.ErrorIs(t, kit.Err(z.TryLock(t.Context())), lease.ErrBusy)
+					})
+					within("to hand on", func() {
+						held = kit.Next(t, held, next)
+					})
+					within("to release", func() { kit.Release(t, held) })
+				}
+				for _, ways := range b.ways {
+					for _, d := range ways {
+						d.Heal()
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestR2AMajorityThatIsSilentIsAnErrorWithinFourTimeouts(t *testing.T) {
+	for name, ail := range ailments {
+		if name == "empty after a restart" {
+			continue // They answer.
+		}
+		kit.Beside(t, name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := bubble(t, 5)
+				m := mutex(t, b.connect(), redlock.WithTimeout(timeout), headwaiter.WithLease(lasts))
+				b.strike(3, ail)
+				begun := time.Now()
+				_, err := m.Lock(t.Context())
+				kit.Fails(t, err, redlock.ErrNoQuorum, `redlock: lock "TestR2`, "no quorum: 3 of 5 nodes did not answer: ")
+				require.LessOrEqual(t, time.Since(begun), 4*timeout)
+				begun = time.Now()
+				require.ErrorIs(t, kit.Err(m.TryLock(t.Context())), redlock.ErrNoQuorum)
+				require.LessOrEqual(t, time.Since(begun), 2*timeout, "its time-out, and one to give back what it has got")
+				for i, ways := range b.ways {
+					for _, d := range ways {
+						d.Heal()
+					}
+					if name == "killed" && i < 3 {
+						b.all[i].Restart()
+					}
+				}
+				synctime.Pass(2 * lasts) // What was on its way may run now, and is over.
+				for _, s := range b.all {
+					require.Empty(t, s.Text("HGET", keys(t).Lock, "owner"))
+					require.Zero(t, s.Int("ZCARD", keys(t).Queue))
+				}
+				kit.Release(t, kit.Lock(t.Context(), m.Lock).Value(t))
+				require.NoError(t, m.Wait(t.Context()))
+			})
+		})
+	}
+}
+
+func TestAForceAndAReleaseWaitForSilentNodesOnceAndTwiceATimeout(t *testing.T) {
+	for name, ail := range ailments {
+		if name == "empty after a restart" {
+			continue // They answer.
+		}
+		kit.Beside(t, name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := bubble(t, 5)
+				options := []redlock.Option{redlock.WithTimeout(timeout), headwaiter.WithLease(lasts)}
+				m, other := mutex(t, b.connect(), options...), mutex(t, b.connect(), options...)
+				held := kit.Got(m.Lock(t.Context()))(t)
+				synctest.Wait() // All nodes have voted.
+				b.strike(3, ail)
+				begun := time.Now()
+				_, err := other.ForceRelease(t.Context(), held.Token()+1)
+				require.ErrorContains(t, err, "3 of 5 nodes did not answer, and may still hold it")
+				require.LessOrEqual(t, time.Since(begun), timeout)
+				begun = time.Now()
+				require.ErrorIs(t, held.Release(t.Context()), lease.ErrUnconfirmed)
+				require.LessOrEqual(t, time.Since(begun), 2*timeout)
+				for _, ways := range b.ways {
+					for _, d := range ways {
+						d.Heal()
+					}
+				}
+			})
+		})
+	}
+}
+
+// Each of two contenders reaches two of four nodes, and the other two not.
+func TestOfFourNodesTwoAreNoQuorum(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := bubble(t, 4)
+		options := []redlock.Option{redlock.WithTimeout(timeout), headwaiter.WithLease(lasts)}
+		for k := range 2 {
+			m := mutex(t, b.connect(), options...)
+			for i := range b.ways {
+				if i/2 != k {
+					b.ways[i][k].Freeze()
+				}
+			}
+			require.ErrorIs(t, kit.Err(m.Lock(t.Context())), redlock.ErrNoQuorum)
+		}
+		for _, ways := range b.ways {
+			for _, d := range ways {
+				d.Heal()
+			}
+		}
+	})
 }

@@ -2,7 +2,6 @@ package reentrant_test
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -11,9 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -22,33 +24,8 @@ import (
 func entries(t testing.TB, m *reentrant.Mutex, n int64) {
 	t.Helper()
 	kit.Eventually(t, "the server to know of all entries", func() bool {
-		info, err := m.Inspect(context.Background())
-		require.NoError(t, err)
+		info := kit.Got(m.Inspect(context.Background()))(t)
 		return info.Held && info.Holder.Entries == n
-	})
-}
-
-func TestALeaseContextEntersAgainAndKeepsTheToken(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		m := reentrant.New(kit.Dial(t, s), kit.Name(t))
-		other := reentrant.New(kit.Dial(t, s), kit.Name(t))
-		outer := hold(t, t.Context(), m)
-		entries(t, m, 1)
-		waiting := kit.Lock(t.Context(), other.Lock)
-		kit.Waiting(t, 1, other.Inspect)
-
-		inner := hold(t, outer.Context(), m)
-		require.Equal(t, outer.Token(), inner.Token())
-		require.Equal(t, 2, m.HoldCount(inner.Context()))
-		entries(t, other, 2)
-		kit.Release(t, outer)
-		require.NoError(t, inner.Context().Err())
-		require.ErrorIs(t, context.Cause(outer.Context()), lease.ErrReleased)
-		require.Equal(t, 1, m.HoldCount(inner.Context()))
-		entries(t, other, 1)
-		require.False(t, waiting.Returned())
-		kit.Release(t, inner)
-		kit.Release(t, waiting.Value(t))
 	})
 }
 
@@ -76,11 +53,9 @@ func TestManyGoroutinesEnterAHoldAtOnce(t *testing.T) {
 			goroutines = 32
 			rounds     = 50
 		)
-		m := reentrant.New(kit.Dial(t, s), kit.Name(t))
-		other := reentrant.New(kit.Dial(t, s), kit.Name(t))
+		m, other := reentrant.New(kit.Dial(t, s), kit.Name(t)), reentrant.New(kit.Dial(t, s), kit.Name(t))
 		outer := hold(t, t.Context(), m)
-		waiting := kit.Lock(t.Context(), other.Lock)
-		kit.Waiting(t, 1, m.Inspect)
+		waiting := kit.Joins(t, 1, other.Lock, m.Inspect)
 		begin, all := make(chan struct{}), make(chan *lease.Lease, goroutines+1)
 		var work sync.WaitGroup
 		for range goroutines {
@@ -126,52 +101,12 @@ func TestManyGoroutinesEnterAHoldAtOnce(t *testing.T) {
 		kit.All(t, &work)
 		require.False(t, waiting.Returned())
 		require.Equal(t, 1, m.HoldCount(last.Context()))
-		kit.Release(t, last)
-		kit.Release(t, waiting.Value(t))
-	})
-}
-
-func TestWhatComesFromALeaseContextEntersAndNothingElseDoes(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		type key struct{}
-		c, d := kit.Dial(t, s), kit.Dial(t, s)
-		m := reentrant.New(c, kit.Name(t))
-		same, other := reentrant.New(c, kit.Name(t)), reentrant.New(c, kit.Name(t)+":other")
-		outer := hold(t, context.WithValue(t.Context(), key{}, "mine"), m)
-		require.Equal(t, "mine", outer.Context().Value(key{}))
-		inner := hold(t, context.WithValue(outer.Context(), key{}, "changed"), same)
-		require.Equal(t, "changed", inner.Context().Value(key{}))
-		require.Equal(t, outer.Token(), inner.Token(), "another handle of the same name is the same lock")
-
-		elsewhere := hold(t, inner.Context(), other)
-		require.Equal(t, 1, other.HoldCount(elsewhere.Context()))
-		require.Equal(t, 2, m.HoldCount(elsewhere.Context()), "a hold of another lock inside is still inside")
-		deep := hold(t, elsewhere.Context(), m)
-		require.Equal(t, outer.Token(), deep.Token())
-
-		_, err := reentrant.New(d, m.Name()).TryLock(deep.Context())
-		require.ErrorIs(t, err, lease.ErrBusy, "a context is nobody's with another client")
-		require.Zero(t, reentrant.New(d, m.Name()).HoldCount(deep.Context()))
-
-		kit.Release(t, inner)
-		kit.Release(t, outer)
-		_, err = m.Lock(outer.Context())
-		require.ErrorIs(t, err, lease.ErrReleased, "that context has ended")
-		again := hold(t, context.WithoutCancel(outer.Context()), m)
-		require.Equal(t, deep.Token(), again.Token(), "what it came from still stands")
-		kit.Release(t, deep)
-		kit.Release(t, again)
-		next := hold(t, context.WithoutCancel(outer.Context()), m)
-		require.Greater(t, next.Token(), outer.Token(), "the hold is over: this is another")
-		require.Equal(t, 1, m.HoldCount(next.Context()))
-		kit.Release(t, next)
-		kit.Release(t, elsewhere)
+		kit.PassOn(t, last, waiting)
 	})
 }
 
 func TestCallsOfOneOwnerEnterOneHold(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c, d := kit.Dial(t, s), kit.Dial(t, s)
+	kit.Two(t, func(t *testing.T, _ redistest.Backend, c, d *headwaiter.Client) {
 		m, other := reentrant.New(c, kit.Name(t)), reentrant.New(d, kit.Name(t))
 		mine := reentrant.Owner(t.Context(), "job 1")
 		first := hold(t, mine, m)
@@ -188,14 +123,12 @@ func TestCallsOfOneOwnerEnterOneHold(t *testing.T) {
 			{reentrant.Owner(t.Context(), ""), m},
 			{mine, other}, // The same name with another client is somebody else.
 		} {
-			_, err := foreign.m.TryLock(foreign.ctx)
-			require.ErrorIs(t, err, lease.ErrBusy)
+			require.ErrorIs(t, kit.Err(foreign.m.TryLock(foreign.ctx)), lease.ErrBusy)
 		}
 		kit.Release(t, first)
 		third := hold(t, mine, m)
 		require.Equal(t, second.Token(), third.Token())
-		kit.Release(t, second)
-		kit.Release(t, third)
+		kit.Release(t, second, third)
 		require.Zero(t, m.HoldCount(mine))
 		kit.Free(t, other)
 		next := hold(t, mine, m)
@@ -214,10 +147,8 @@ func TestAWaitingCallEntersWhenItsOwnerGetsTheHold(t *testing.T) {
 			calls = append(calls, kit.Lock(mine, m.Lock))
 			kit.Waiting(t, i+1, other.Inspect)
 		}
-		stranger := kit.Lock(t.Context(), other.Lock)
-		kit.Waiting(t, 4, other.Inspect)
-		kit.Release(t, l)
-		first := calls[0].Value(t)
+		stranger := kit.Joins(t, 4, other.Lock, other.Inspect)
+		first := kit.Next(t, l, calls[0])
 		for _, c := range calls[1:] {
 			require.Equal(t, first.Token(), c.Value(t).Token())
 		}
@@ -239,22 +170,23 @@ func TestMoreEntriesThanTheLimitAreRefused(t *testing.T) {
 		outer := hold(t, t.Context(), m)
 		leases := make([]*lease.Lease, 0, waitqueue.MaxEntries)
 		for range waitqueue.MaxEntries - 1 {
-			l, err := m.Lock(outer.Context())
-			require.NoError(t, err)
+			l := kit.Got(m.Lock(outer.Context()))(t)
 			leases = append(leases, l)
 		}
 		for _, lock := range []func(context.Context) (*lease.Lease, error){m.Lock, m.TryLock} {
-			_, err := lock(outer.Context())
-			require.ErrorIs(t, err, lease.ErrTooLarge)
-			require.ErrorContains(t, err, "it was entered 65535 times")
+			kit.Fails(t, kit.Err(lock(outer.Context())), lease.ErrTooLarge, "it was entered 65535 times")
+		}
+		ended, cancel := context.WithCancel(outer.Context())
+		cancel()
+		for _, lock := range []func(context.Context) (*lease.Lease, error){m.Lock, m.TryLock} {
+			require.ErrorIs(t, kit.Err(lock(ended)), context.Canceled, "an ended context enters nothing")
 		}
 		require.Equal(t, waitqueue.MaxEntries, m.HoldCount(outer.Context()))
 		entries(t, m, waitqueue.MaxEntries)
 		require.NoError(t, outer.Context().Err())
 		kit.Release(t, leases[len(leases)-1])
 		leases[len(leases)-1] = hold(t, outer.Context(), m)
-		_, err := reentrant.New(kit.Dial(t, s), m.Name()).ForceRelease(t.Context(), outer.Token())
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(reentrant.New(kit.Dial(t, s), m.Name()).ForceRelease(t.Context(), outer.Token())))
 		require.ErrorIs(t, kit.Lost(t, outer), lease.ErrForced)
 		for _, l := range leases {
 			kit.Await(t, l.Context().Done(), "every lease to end")
@@ -263,29 +195,173 @@ func TestMoreEntriesThanTheLimitAreRefused(t *testing.T) {
 	})
 }
 
-func TestDoEntersAHoldAndTakesItsCountBack(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
-		m, other := locks(t, a, b)
-		mine := errors.New("mine")
-		err := m.Do(t.Context(), func(ctx context.Context) error {
-			require.Equal(t, 1, m.HoldCount(ctx))
-			require.PanicsWithValue(t, "oops", func() {
-				_ = m.Do(ctx, func(ctx context.Context) error {
-					require.Equal(t, 2, m.HoldCount(ctx))
-					panic("oops")
-				})
-			})
-			require.Equal(t, 1, m.HoldCount(ctx))
-			require.Equal(t, mine, m.Do(ctx, func(context.Context) error { return mine }))
-			busy(t, other)
-			return m.Do(ctx, func(context.Context) error {
-				_, err := other.ForceRelease(t.Context(), 0)
-				require.NoError(t, err)
-				return mine
-			})
-		})
-		require.ErrorIs(t, err, mine)
-		require.ErrorContains(t, err, `lease lost: `+m.Name()+`: released elsewhere by force`)
+// A lost reply to the ask makes the end one that is sent again later. That is no reason to keep the caller.
+func TestAReleaseIsToldWithTheFirstAnswerToIt(t *testing.T) {
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+		m, other := locks(t, kit.Dial(t, s, kit.Over(d)), kit.Dial(t, s))
+		d.LoseReplies(1, kit.Runs(lua.Reentrant.Ask))
+		l := hold(t, t.Context(), m)
+		d.LoseReplies(1, kit.Runs(lua.Reentrant.End))
+		begun := time.Now()
+		kit.Release(t, l)
+		require.Less(t, time.Since(begun), 2*time.Second)
+		replies, _ := d.Lost()
+		require.Equal(t, 2, replies)
 		kit.Free(t, other)
+	})
+}
+
+// The number of entries is told as it is, not as it changes: a lost reply makes it no different.
+func TestTheServerIsToldTheNumberOfEntriesThoughRepliesAreLost(t *testing.T) {
+	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
+		m, other := locks(t, kit.Dial(t, s, kit.Through(p)), kit.Dial(t, s))
+		leases := []*lease.Lease{hold(t, t.Context(), m)}
+		for i := range 4 {
+			p.LoseReplies(1, kit.Runs(lua.Reentrant.Renew))
+			leases = append(leases, hold(t, leases[0].Context(), m))
+			kit.LostReplies(t, p.Faults, i+1)
+			entries(t, other, int64(len(leases)))
+		}
+		for len(leases) > 1 {
+			kit.Release(t, leases[0]) // The one that began the hold comes first.
+			leases = leases[1:]
+			entries(t, other, int64(len(leases)))
+		}
+		require.NoError(t, leases[0].Context().Err())
+		kit.Release(t, leases[0])
+		kit.Free(t, other)
+	})
+}
+
+func TestACycleIsTwoScriptsHoweverOftenItEnters(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := reentrant.New(kit.Dial(t, s), kit.Name(t))
+		kit.Release(t, hold(t, t.Context(), m))
+		s.ResetStats()
+		const cycles = 50
+		for range cycles {
+			outer := hold(t, t.Context(), m)
+			for range 20 {
+				kit.Release(t, hold(t, outer.Context(), m))
+			}
+			kit.Release(t, outer)
+		}
+		require.Equal(t, map[string]int64{"evalsha": 2 * cycles}, kit.Scripts(s))
+
+		// In a long hold the server is told of the number, of many changes at once.
+		outer := hold(t, t.Context(), m)
+		kit.Release(t, hold(t, outer.Context(), m))
+		synctime.Pass(time.Second) // The server learns the script.
+		s.ResetStats()
+		for range 1000 {
+			kit.Release(t, hold(t, outer.Context(), m))
+		}
+		synctime.Pass(time.Second)
+		require.Equal(t, map[string]int64{"evalsha": 1}, kit.Scripts(s))
+		kit.Release(t, outer)
+	})
+}
+
+// Nobody has looked at the clock since the end of the lease: the client's timers are late.
+func TestAReleaseAfterTheEndOfTheLeaseEndsAllEntries(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		var late kit.Stall
+		c := kit.Dial(t, s, late.Option)
+		m := reentrant.New(c, kit.Name(t), headwaiter.WithLease(2*time.Second))
+		outer := hold(t, t.Context(), m)
+		work, cancel := context.WithTimeout(outer.Context(), time.Hour)
+		defer cancel()
+		middle := hold(t, work, m)
+		inner := hold(t, middle.Context(), m)
+		done := []<-chan struct{}{outer.Context().Done(), middle.Context().Done(), work.Done()}
+		late.Begin(t, c)
+		synctime.Pass(3 * time.Second)
+		next := hold(t, t.Context(), reentrant.New(kit.Dial(t, s), kit.Name(t)))
+
+		require.ErrorIs(t, inner.Release(t.Context()), lease.ErrExpired)
+		for _, ended := range done { // Of those whom nobody asks.
+			kit.Await(t, ended, "a context of another entry to end")
+		}
+		require.ErrorIs(t, context.Cause(work), lease.ErrExpired)
+		require.ErrorIs(t, outer.Release(t.Context()), lease.ErrExpired)
+		require.ErrorIs(t, middle.Release(t.Context()), lease.ErrExpired)
+		require.NoError(t, next.Context().Err())
+		require.EqualValues(t, 1, c.Stats().Lost, "it is one loss")
+		late.End(t)
+		kit.Release(t, next)
+		require.NoError(t, c.Shutdown(t.Context()), "nothing of it is left")
+	})
+}
+
+func TestALostContextAsksAnewAndGetsAHigherToken(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		m, other := locks(t, kit.Dial(t, s), kit.Dial(t, s), headwaiter.WithLease(2*time.Second))
+		mine := reentrant.Owner(t.Context(), "job")
+		outer := hold(t, mine, m)
+		inner := hold(t, outer.Context(), m)
+		require.NoError(t, kit.Err(other.ForceRelease(t.Context(), outer.Token())))
+		require.ErrorIs(t, kit.Lost(t, inner), lease.ErrForced)
+		require.ErrorIs(t, kit.Err(m.Lock(inner.Context())), lease.ErrForced, "the context of a lost hold is over")
+
+		// On behalf of the same owner, and from the context whose end is ignored.
+		again := hold(t, mine, m)
+		require.Greater(t, again.Token(), outer.Token())
+		require.Equal(t, 1, m.HoldCount(mine))
+		require.ErrorIs(t, inner.Release(t.Context()), lease.ErrForced)
+		require.Equal(t, 1, m.HoldCount(mine), "the release of a lost entry takes no count of a later hold")
+		kit.Release(t, again)
+		last := hold(t, context.WithoutCancel(inner.Context()), m)
+		require.Greater(t, last.Token(), again.Token())
+		kit.Release(t, last)
+		kit.Free(t, other)
+	})
+}
+
+func TestARenewalExtendsAllEntries(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := reentrant.New(kit.Dial(t, s), kit.Name(t))
+		outer := hold(t, t.Context(), m)
+		first := outer.Deadline()
+		synctime.Pass(lease.DefaultLease / 5)
+		inner := hold(t, outer.Context(), m)
+		require.False(t, inner.Deadline().Before(first))
+		kit.Release(t, outer)
+		synctime.Pass(5 * lease.DefaultLease)
+		require.NoError(t, inner.Context().Err(), "the hold is renewed though the lease that began it is released")
+		require.True(t, inner.Deadline().After(time.Now().Add(lease.DefaultLease/2)))
+		busy(t, reentrant.New(kit.Dial(t, s), kit.Name(t)))
+		kit.Release(t, inner)
+	})
+}
+
+func TestTheMaximumHoldCountsFromTheFirstEntry(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := reentrant.New(kit.Dial(t, s), kit.Name(t), headwaiter.WithMaxHold(13*time.Second))
+		begun := time.Now()
+		outer := hold(t, t.Context(), m)
+		synctime.Pass(9 * time.Second)
+		inner := hold(t, outer.Context(), m)
+		kit.Release(t, outer)
+		require.ErrorIs(t, kit.Lost(t, inner), lease.ErrMaxHold)
+		require.InDelta(t, 13*time.Second, time.Since(begun), float64(300*time.Millisecond))
+		next := hold(t, t.Context(), reentrant.New(kit.Dial(t, s), kit.Name(t)))
+		require.Greater(t, next.Token(), outer.Token())
+		require.Empty(t, kit.Got(m.Inspect(t.Context()))(t).Suspects, "reaching the maximum is no offence")
+		kit.Release(t, next)
+	})
+}
+
+func TestAnEntryWhileARenewalIsUnderWayIsToldByTheNext(t *testing.T) {
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+		m := reentrant.New(kit.Dial(t, s, kit.Over(d)), "name", headwaiter.WithLease(time.Minute))
+		look := reentrant.New(kit.Dial(t, s), "name")
+		l := kit.Got(m.Lock(t.Context()))(t)
+		d.Delay(200 * time.Millisecond)
+		for range 3 {
+			require.NoError(t, kit.Err(m.Lock(l.Context())))
+			synctime.Pass(100 * time.Millisecond) // The renewal that tells of this entry takes longer.
+		}
+		synctime.Pass(2 * time.Second)
+		require.EqualValues(t, 4, kit.Got(look.Inspect(t.Context()))(t).Holder.Entries)
 	})
 }

@@ -38,9 +38,8 @@ func Example() {
 }
 
 func ExampleMutex_Lock() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 	report := reentrant.New(clients[0], "report")
 
 	outer := kit.Must(report.Lock(ctx))
@@ -59,9 +58,8 @@ func ExampleMutex_Lock() {
 }
 
 func ExampleMutex_TryLock() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 
 	held := kit.Must(reentrant.New(clients[0], "report").TryLock(ctx))
 	defer held.Release(ctx)
@@ -109,9 +107,8 @@ func ExampleOwner() {
 }
 
 func ExampleMutex_HoldCount() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 	m := reentrant.New(clients[0], "report")
 
 	fmt.Println(m.HoldCount(ctx))
@@ -125,9 +122,8 @@ func ExampleMutex_HoldCount() {
 }
 
 func ExampleMutex_Inspect() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 
 	held := kit.Must(reentrant.New(clients[0], "report").Lock(ctx))
 	defer held.Release(ctx)
@@ -138,9 +134,8 @@ func ExampleMutex_Inspect() {
 }
 
 func ExampleMutex_ForceRelease() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 
 	device := reentrant.New(clients[0], "device")
 	outer := kit.Must(device.Lock(ctx))
@@ -164,9 +159,8 @@ func ExampleMutex_Name() {
 }
 
 func ExampleWithLease() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 
 	patient := reentrant.New(clients[0], "report", headwaiter.WithLease(time.Minute))
 	held := kit.Must(patient.Lock(ctx))

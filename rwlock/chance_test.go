@@ -94,7 +94,7 @@ func (p *plan) run() {
 		require.False(p.t, b.believes(), "its hold is over")
 	}
 	for _, c := range p.clients {
-		require.NoError(p.t, c.Close(p.t.Context()), "nothing is left")
+		require.NoError(p.t, c.Shutdown(p.t.Context()), "nothing is left")
 	}
 }
 

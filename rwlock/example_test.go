@@ -13,9 +13,8 @@ import (
 )
 
 func Example() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 	config, elsewhere := rwlock.New(clients[0], "config"), rwlock.New(clients[1], "config")
 
 	mine := kit.Must(config.RLock(ctx))
@@ -38,9 +37,8 @@ func Example() {
 }
 
 func ExampleRWMutex_Lock() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 	config := rwlock.New(clients[0], "config")
 
 	held := kit.Must(config.RLock(ctx))
@@ -56,9 +54,8 @@ func ExampleRWMutex_Lock() {
 }
 
 func ExampleRWMutex_TryLock() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 	config := rwlock.New(clients[0], "config")
 
 	held := kit.Must(config.TryLock(ctx))
@@ -69,9 +66,8 @@ func ExampleRWMutex_TryLock() {
 }
 
 func ExampleRWMutex_RLock() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 	config := rwlock.New(clients[0], "config")
 
 	outer := kit.Must(config.RLock(ctx))
@@ -84,9 +80,8 @@ func ExampleRWMutex_RLock() {
 }
 
 func ExampleRWMutex_TryRLock() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 	config := rwlock.New(clients[0], "config")
 
 	first, second := kit.Must(config.TryRLock(ctx)), kit.Must(config.TryRLock(ctx))
@@ -97,9 +92,8 @@ func ExampleRWMutex_TryRLock() {
 
 // Write, then read on what was written, while others may read it too and nobody writes in between.
 func ExampleRWMutex_Downgrade() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 	config, elsewhere := rwlock.New(clients[0], "config"), rwlock.New(clients[1], "config")
 
 	held := kit.Must(config.Lock(ctx))
@@ -145,9 +139,8 @@ func ExampleRWMutex_RDo() {
 }
 
 func ExampleRWMutex_HoldCount() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 	config := rwlock.New(clients[0], "config")
 
 	write := kit.Must(config.Lock(ctx))
@@ -164,9 +157,8 @@ func ExampleRWMutex_HoldCount() {
 }
 
 func ExampleRWMutex_Inspect() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 	config := rwlock.New(clients[0], "config")
 
 	first, second := kit.Must(config.RLock(ctx)), kit.Must(config.RLock(ctx))
@@ -179,9 +171,8 @@ func ExampleRWMutex_Inspect() {
 }
 
 func ExampleRWMutex_ForceRelease() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 
 	held := kit.Must(rwlock.New(clients[0], "config").Lock(ctx))
 	config := rwlock.New(clients[1], "config")
@@ -199,9 +190,8 @@ func ExampleRWMutex_ForceRelease() {
 }
 
 func ExampleRWMutex_ForceReleaseHolder() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 
 	first, config := kit.Must(rwlock.New(clients[0], "config").RLock(ctx)), rwlock.New(clients[1], "config")
 	second := kit.Must(config.RLock(ctx)) // By the same token.
@@ -228,9 +218,8 @@ func ExampleRWMutex_Name() {
 }
 
 func ExampleWithLease() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 
 	held := kit.Must(rwlock.New(clients[0], "config", headwaiter.WithLease(time.Minute)).RLock(ctx))
 	fmt.Println(time.Until(held.Deadline()) > 50*time.Second)

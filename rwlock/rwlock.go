@@ -93,8 +93,8 @@ func (m *RWMutex) Downgrade(ctx context.Context, l *lease.Lease) error {
 	return m.wrap("downgrade", m.write.Downgrade(ctx, l))
 }
 
-// Do waits for m for writing, calls f with the context of the lease, and releases it. It returns what f
-// returned, joined with the loss if the lock was lost before f came back.
+// Do waits for m for writing, calls f with the context of the lease, whose token [lease.Token] tells, and releases it. It
+// returns what f returned, joined with the loss if the lock was lost before f came back.
 //
 // The context that f gets ends when the lease does and also when ctx does. Do releases even if f panics.
 func (m *RWMutex) Do(ctx context.Context, f func(context.Context) error) error {

@@ -54,9 +54,8 @@ func ExampleSemaphore_Do() {
 }
 
 func ExampleSemaphore_Acquire() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 	memory := semaphore.New(clients[0], "gigabytes", 16)
 
 	job := kit.Must(memory.Acquire(ctx, 12))
@@ -73,9 +72,8 @@ func ExampleSemaphore_Acquire() {
 }
 
 func ExampleSemaphore_TryAcquire() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 	seats := semaphore.New(clients[0], "seats", 3)
 
 	taken := kit.Must(seats.TryAcquire(ctx, 2))
@@ -88,9 +86,8 @@ func ExampleSemaphore_TryAcquire() {
 }
 
 func ExampleSemaphore_Available() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 	seats := semaphore.New(clients[0], "seats", 3)
 
 	fmt.Println(seats.Available(ctx))
@@ -104,9 +101,8 @@ func ExampleSemaphore_Available() {
 }
 
 func ExampleSemaphore_Drain() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 	workers := semaphore.New(clients[0], "workers", 8)
 
 	busy := kit.Must(workers.Acquire(ctx, 3))
@@ -122,9 +118,8 @@ func ExampleSemaphore_Drain() {
 }
 
 func ExampleSemaphore_Resize() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 	pool := semaphore.New(clients[0], "pool", 4)
 
 	held := kit.Must(pool.Acquire(ctx, 3))
@@ -140,9 +135,8 @@ func ExampleSemaphore_Resize() {
 }
 
 func ExampleSemaphore_Inspect() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 	seats := semaphore.New(clients[0], "seats", 3)
 
 	taken := kit.Must(seats.Acquire(ctx, 2))
@@ -154,9 +148,8 @@ func ExampleSemaphore_Inspect() {
 }
 
 func ExampleSemaphore_ForceRelease() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 
 	taken := kit.Must(semaphore.New(clients[0], "seats", 3).Acquire(ctx, 2))
 	seats := semaphore.New(clients[1], "seats", 3)
@@ -175,17 +168,19 @@ func ExampleSemaphore_ForceRelease() {
 	// true lease lost: seats: released elsewhere by force
 }
 
-func ExampleNew_mismatch() {
-	clients, stop := kit.Clients(2)
+// A rollout from 3 permits to 5: the number of the newest client counts, also for the old one.
+func ExampleNew_rollout() {
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 
-	seat := kit.Must(semaphore.New(clients[0], "seats", 3).Acquire(ctx, 1))
-	defer seat.Release(ctx)
-	_, err := semaphore.New(clients[1], "seats", 4).TryAcquire(ctx, 1)
-	fmt.Println(errors.Is(err, lease.ErrMismatch))
+	old, new := semaphore.New(clients[0], "seats", 3), semaphore.New(clients[1], "seats", 5)
+	seats := kit.Must(old.Acquire(ctx, 3))
+	more := kit.Must(new.Acquire(ctx, 1))
+	fmt.Println(old.Available(ctx))
+	fmt.Println(seats.Release(ctx), more.Release(ctx))
 	// Output:
-	// true
+	// 1 <nil>
+	// <nil> <nil>
 }
 
 func ExampleSemaphore_Name() {
@@ -198,9 +193,8 @@ func ExampleSemaphore_Name() {
 
 // At most 3 calls in any 50 ms: a permit comes back when its time is over, not when the call is.
 func ExampleWithoutRenewal() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 	rate := semaphore.New(clients[0], "calls", 3, headwaiter.WithLease(50*time.Millisecond), semaphore.WithoutRenewal())
 
 	begun := time.Now()
@@ -213,9 +207,8 @@ func ExampleWithoutRenewal() {
 }
 
 func ExampleWithLease() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 
 	seat := kit.Must(semaphore.New(clients[0], "seats", 3, headwaiter.WithLease(time.Minute)).Acquire(ctx, 1))
 	fmt.Println(time.Until(seat.Deadline()) > 50*time.Second)

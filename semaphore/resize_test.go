@@ -4,69 +4,20 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
 	"github.com/headwaiter/headwaiter/semaphore"
 )
-
-func TestMorePermitsGoToThoseWhoWaitAtOnce(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
-		s, other := semaphores(t, a, b, 2)
-		l := take(t, s, 2)
-		calls := queue(t, s, other, 1, 2, 2, 1)
-		begun := time.Now()
-		require.NoError(t, s.Resize(t.Context(), 5))
-		held := []*lease.Lease{l, calls[0].Value(t), calls[1].Value(t)}
-		require.Less(t, time.Since(begun), time.Second, "at once, not by a check")
-		pending(t, calls[2:]...)
-		available(t, other, 0)
-		require.NoError(t, other.Resize(t.Context(), 6))
-		pending(t, calls[2:]...) // The one permit is not enough for the head.
-		refused(t, s, 1)
-		require.NoError(t, other.Resize(t.Context(), 8))
-		for _, c := range calls[2:] {
-			held = append(held, c.Value(t))
-		}
-		available(t, s, 0)
-		for _, l := range held {
-			kit.Release(t, l)
-		}
-		available(t, s, 8)
-		unused(t, s)
-	})
-}
-
-func TestFewerPermitsTakeNothingFromThoseWhoHold(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
-		s, other := semaphores(t, a, b, 6)
-		held := []*lease.Lease{take(t, s, 2), take(t, other, 2), take(t, s, 2)}
-		calls := queue(t, s, other, 1, 2)
-		require.NoError(t, other.Resize(t.Context(), 2))
-		available(t, s, -4)
-		refused(t, s, 1)
-		for i, want := range []int64{-2, 0} {
-			kit.Release(t, held[i])
-			available(t, s, want)
-			pending(t, calls...)
-		}
-		require.NoError(t, held[2].Context().Err())
-		kit.Release(t, held[2])
-		first := calls[0].Value(t)
-		available(t, other, 1)
-		pending(t, calls[1])
-		kit.Release(t, first)
-		kit.Release(t, calls[1].Value(t))
-		available(t, s, 2)
-		unused(t, s)
-	})
-}
 
 func TestWhoWaitsForMoreThanAResizeLeavesIsRefused(t *testing.T) {
 	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
@@ -75,39 +26,28 @@ func TestWhoWaitsForMoreThanAResizeLeavesIsRefused(t *testing.T) {
 		calls := queue(t, s, other, 4, 2, 5, 6)
 		require.NoError(t, s.Resize(t.Context(), 3))
 		// Nothing is free, so it is their clients' looks that find out.
-		err := calls[0].Err(t)
-		require.ErrorIs(t, err, lease.ErrTooLarge)
-		require.ErrorContains(t, err, "4 permits of 3")
+		kit.Fails(t, calls[0].Err(t), lease.ErrTooLarge, "4 permits of 3")
 		pending(t, calls[1])
-		kit.Release(t, l)
-		l = calls[1].Value(t)
+		l = kit.Next(t, l, calls[1])
 		for i, n := range []int{5, 6} {
-			err := calls[2+i].Err(t)
-			require.ErrorIs(t, err, lease.ErrTooLarge)
-			require.ErrorContains(t, err, fmt.Sprintf("%d permits of 3", n))
+			kit.Fails(t, calls[2+i].Err(t), lease.ErrTooLarge, fmt.Sprintf("%d permits of 3", n))
 		}
 		kit.Waiting(t, 0, s.Inspect)
-		_, err = other.Acquire(t.Context(), 4)
-		require.ErrorIs(t, err, lease.ErrTooLarge)
+		require.ErrorIs(t, kit.Err(other.Acquire(t.Context(), 4)), lease.ErrTooLarge)
 		kit.Release(t, l)
 		available(t, other, 3)
 	})
 }
 
 func TestWhoWaitsForMoreThanAResizeLeavesIsRefusedThoughItsMessageIsLost(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		p := kit.Proxy(t, s)
+	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
 		x, far := semaphores(t, kit.Dial(t, s), kit.Dial(t, s, kit.Through(p)), 4, headwaiter.WithLease(time.Second))
 		l := take(t, x, 4)
-		large := queue(t, far, far, 3)[0]
-		small := queue(t, x, x, 1)[0]
+		large, small := queue(t, far, far, 3)[0], queue(t, x, x, 1)[0]
 		p.LosePushes(1<<30, func(push []string) bool { return push[0] == "message" })
 		require.NoError(t, x.Resize(t.Context(), 2))
-		err := large.Err(t)
-		require.ErrorIs(t, err, lease.ErrTooLarge)
-		require.ErrorContains(t, err, "3 permits of 2")
-		kit.Release(t, l)
-		kit.Release(t, small.Value(t))
+		kit.Fails(t, large.Err(t), lease.ErrTooLarge, "3 permits of 2")
+		kit.PassOn(t, l, small)
 		unused(t, x)
 	})
 }
@@ -132,13 +72,9 @@ func TestAResizeIsForAllClients(t *testing.T) {
 }
 
 func TestAResizeTakesNobodyDownWhateverNumberTheyState(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
+	kit.One(t, func(t *testing.T, _ redistest.Backend, c *headwaiter.Client) {
 		three, five, four := semaphore.New(c, kit.Name(t), 3), semaphore.New(c, kit.Name(t), 5), semaphore.New(c, kit.Name(t), 4)
 		l := take(t, three, 1)
-		_, err := five.Acquire(t.Context(), 1)
-		require.ErrorIs(t, err, lease.ErrMismatch, "nobody has resized it")
-		require.ErrorContains(t, err, "made with 3")
 		limit := int64(3)
 		use := func() {
 			for _, x := range []*semaphore.Semaphore{three, five, four} {
@@ -148,10 +84,8 @@ func TestAResizeTakesNobodyDownWhateverNumberTheyState(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, limit-1, n)
 				waits := queue(t, x, x, 1)[0]
-				kit.Release(t, rest)
-				kit.Release(t, waits.Value(t))
-				_, err = x.Acquire(t.Context(), limit+1)
-				require.ErrorIs(t, err, lease.ErrTooLarge)
+				kit.PassOn(t, rest, waits)
+				require.ErrorIs(t, kit.Err(x.Acquire(t.Context(), limit+1)), lease.ErrTooLarge)
 			}
 		}
 		for i, by := range []*semaphore.Semaphore{three, five, four, three} {
@@ -171,8 +105,7 @@ func TestAResizeOutlivesTheLossOfItsHolders(t *testing.T) {
 		require.NoError(t, x.Resize(t.Context(), 5))
 		l := take(t, x, 5)
 		s.Do("DEL", keyOf(x.Name())+":holders")
-		other := semaphore.New(kit.Dial(t, s), x.Name(), 4)
-		kit.Release(t, take(t, other, 5))
+		kit.Release(t, take(t, semaphore.New(kit.Dial(t, s), x.Name(), 3), 5))
 		require.ErrorIs(t, l.Release(t.Context()), lease.ErrLost)
 		available(t, x, 5)
 	})
@@ -184,7 +117,7 @@ func TestAResizeOutlivesAMonthAndASemaphoreAMinute(t *testing.T) {
 		with := func(permits int64, do func(x *semaphore.Semaphore)) {
 			c := kit.Dial(t, s)
 			do(semaphore.New(c, kit.Name(t), permits))
-			require.NoError(t, c.Close(t.Context()))
+			require.NoError(t, c.Shutdown(t.Context()))
 		}
 		with(3, func(x *semaphore.Semaphore) { kit.Release(t, take(t, x, 3)) })
 		synctime.Pass(75 * time.Second)
@@ -202,7 +135,7 @@ func TestAResizeOutlivesAMonthAndASemaphoreAMinute(t *testing.T) {
 			kit.Release(t, take(t, x, 5))
 		})
 		synctime.Pass(28 * 24 * time.Hour)
-		with(2, func(x *semaphore.Semaphore) {
+		with(3, func(x *semaphore.Semaphore) {
 			available(t, x, 5)
 			kit.Release(t, take(t, x, 1))
 		})
@@ -247,5 +180,100 @@ func TestResizesWhileOthersTakeTurns(t *testing.T) {
 		resizes.Value(t)
 		unused(t, x)
 		available(t, y, 4)
+	})
+}
+
+// One release lets several in: the message to their client has one note for all, and one wake-up is told.
+func TestTheNoteOfAReleaseReachesAllThatItLetsIn(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		from, to := &kit.Observer{}, &kit.Observer{}
+		x, y := semaphores(t, kit.Dial(t, s, kit.Observed(from)), kit.Dial(t, s, kit.Observed(to)), 3)
+		l := take(t, x, 3)
+		calls, own := queue(t, y, y, 2, 1), queue(t, x, x, 3)[0]
+		synctest.Wait()
+		kit.Release(t, l)
+		for _, c := range calls {
+			kit.Release(t, c.Value(t))
+		}
+		kit.Release(t, own.Value(t))
+
+		require.Equal(t, []string{"asked, granted, released", "asked, queued, granted, released", "handed off, woken"}, from.Story())
+		require.Equal(t, []string{
+			"asked, queued, granted, released", "asked, queued, granted, released", "woken, handed off",
+		}, to.Story())
+		for i, x := range to.Of(observe.Queued) {
+			require.Equal(t, i+1, x.Place)
+			require.Equal(t, "semaphore", x.Kind)
+		}
+		for _, x := range to.Of(observe.Granted) {
+			require.Equal(t, "1", x.Note)
+		}
+		require.Equal(t, 2, to.Of(observe.Woken)[0].Count)
+		require.Equal(t, "2", from.Of(observe.Granted)[1].Note, "of the release that let it in")
+	})
+}
+
+func TestANoteReachesAHolderInTheReplyToTheOwnRelease(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		o := &kit.Observer{}
+		c := kit.Dial(t, s, kit.Observed(o))
+		x, y := semaphores(t, c, c, 2)
+		l := take(t, x, 2)
+		calls := queue(t, x, y, 1, 1)
+		synctest.Wait()
+		kit.Release(t, l)
+		for _, c := range calls {
+			kit.Release(t, c.Value(t))
+		}
+		for _, x := range o.Of(observe.Granted)[1:] {
+			require.Equal(t, "1", x.Note)
+		}
+		require.Empty(t, o.Of(observe.HandedOff, observe.Woken), "no message")
+	})
+}
+
+// Each holder that has asked is told, by one message a client, and those that have not are not.
+func TestEachHolderOfPermitsThatHasAskedIsTold(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 5)
+		first, second, third, silent := take(t, x, 1), take(t, x, 1), take(t, y, 1), take(t, y, 1)
+		for _, l := range []*lease.Lease{first, second, third} {
+			require.False(t, kit.Closed(l.Wanted()))
+		}
+		synctime.Pass(time.Second)
+		s.ResetStats()
+		small := kit.Got(x.TryAcquire(t.Context(), 1))(t)
+		synctest.Wait()
+		require.False(t, kit.Closed(first.Wanted()), "it fitted")
+		begun := time.Now()
+		calls := queue(t, y, x, 2, 2, 2)
+		for _, l := range []*lease.Lease{first, second, third} {
+			kit.Await(t, l.Wanted(), "the word that somebody waits")
+		}
+		require.Less(t, time.Since(begun), time.Second)
+		require.Equal(t, int64(2), kit.Scripts(s)["publish"], "one for each client")
+		kit.Await(t, silent.Wanted(), "the word that somebody waits") // It asks now, and the renewal says so.
+		kit.Release(t, small)
+		for _, l := range []*lease.Lease{first, second, third, silent} {
+			l.Unlock()
+		}
+		for _, c := range calls {
+			kit.Release(t, c.Value(t))
+		}
+	})
+}
+
+func TestAHolderWithoutRenewalIsTold(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 1, headwaiter.WithLease(7*time.Second), semaphore.WithoutRenewal())
+		l, begun := take(t, x, 1), time.Now()
+		require.False(t, kit.Closed(l.Wanted()))
+		synctime.Pass(time.Second)
+		c := queue(t, y, y, 1)[0]
+		kit.Await(t, l.Wanted(), "the word that somebody waits")
+		next := c.Value(t)
+		require.InDelta(t, 7*time.Second, time.Since(begun), float64(200*time.Millisecond), "it lasts no longer for that")
+		require.ErrorIs(t, kit.Lost(t, l), lease.ErrMaxHold)
+		kit.Release(t, next)
 	})
 }

@@ -34,10 +34,18 @@ type Semaphore struct {
 // New names a semaphore and states how many permits it has. Nothing is sent; a name, an option or a number
 // that cannot be used is reported by the first call.
 //
-// The first client that uses it makes it. One that states another number then gets an error that wraps
-// [lease.ErrMismatch]. After a [Semaphore.Resize] every client goes by the new number, whatever it
-// states. A semaphore that nobody holds or waits for is forgotten after a minute, and made
-// anew by its next use; one that was resized, after 30 days, a day more or less.
+// The first client that uses the semaphore makes it. Where clients state different numbers, the newest client's counts, by the
+// server's time at its Dial, from its first request on: so a rollout changes the number, up or down, while the old processes
+// go on. Older clients go by the new number without an error. Each client that sees two numbers logs so once a name, and
+// counts it ([observe.Differs], Stats.Differs). A number that a client states does not undo a [Semaphore.Resize], unless the
+// newest client before has stated another one. A program that changes its number while it runs calls Resize: the number that
+// a client states first is what it is known for.
+//
+// With fewer permits than are held nobody loses any; nothing is granted until enough has come back. A waiter for more than
+// there are gets an error that wraps [lease.ErrTooLarge].
+//
+// A semaphore that nobody holds or waits for is forgotten after a minute, and made anew by its next use; while its number is
+// another than the newest client states, after 30 days, a day more or less.
 func New(c *headwaiter.Client, name string, permits int64, opts ...Option) *Semaphore {
 	terms := waitqueue.With(opts)
 	terms.Shared = permits > 1
@@ -67,12 +75,12 @@ func (s *Semaphore) Name() string { return s.queue.Name() }
 // Resize leaves. The lease is renewed until it is released or lost, unless [WithoutRenewal] is set.
 //
 // With a context that comes from holds of the same semaphore, a request that is too large beside what these have waits for
-// itself: it fails at once with [lease.ErrDeadlock]. That goes by the number in [New], or by a larger one that a
-// [Semaphore.Resize] has made. Any other request waits as if it came from elsewhere.
+// itself: it fails at once with [lease.ErrDeadlock]. That goes by the number in [New], or by a larger one
+// that counts. Any other request waits as if it came from elsewhere.
 //
 // Each hold has its own fencing token. A guard that works by the highest token it has seen is no use for
 // more than one permit: there an earlier token does not mean an older hold that has ended. Package fence refuses
-// such a token, and goes by the number in [New] for that: state more than 1 where a [Semaphore.Resize] may make it so.
+// such a token, and goes by the number in [New] for that: state more than 1 where a [Semaphore.Resize] or a newer client may make it so.
 func (s *Semaphore) Acquire(ctx context.Context, n int64) (*lease.Lease, error) {
 	q, err := s.ask(n)
 	if err != nil {
@@ -121,8 +129,8 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int64) (*lease.Lease, erro
 	return l, s.wrap("try acquire", err)
 }
 
-// Do waits for n permits, calls f with the context of the hold, and releases. It returns what f returned, joined with
-// the loss if the permits were lost before f came back.
+// Do waits for n permits, calls f with the context of the hold, whose token [lease.Token] tells, and releases. It returns
+// what f returned, joined with the loss if the permits were lost before f came back.
 //
 // The context that f gets ends when the hold does and also when ctx does. Do releases even if f panics.
 func (s *Semaphore) Do(ctx context.Context, n int64, f func(context.Context) error) error {
@@ -157,11 +165,12 @@ func (s *Semaphore) Available(ctx context.Context) (int64, error) {
 	return info.Limit - info.Used, nil
 }
 
-// Resize changes the number of permits for all clients. More permits go to the waiters, at once. Fewer take nothing
-// from the holders: permits that come back are dropped until the new number is reached. A waiter for more than the
-// new number is refused, at once or when its client polls next. From then on clients may state any number in [New], so
-// programs with the old one and with the new one run side by side. With an error that wraps [lease.ErrOutcomeUnknown]
-// it may have been done or not; to call it again does no harm.
+// Resize changes the number of permits for all clients, whatever number they state in [New]. More permits go to the waiters,
+// at once. Fewer take nothing from the holders: permits that come back are dropped until the new number is reached. A waiter
+// for more than the new number is refused, at once or when its client polls next.
+//
+// The number counts until a client that is newer than all before states another number than the newest of them did. With an
+// error that wraps [lease.ErrOutcomeUnknown] it may have been done or not; to call it again does no harm.
 func (s *Semaphore) Resize(ctx context.Context, permits int64) error {
 	err := s.err
 	if err == nil {
@@ -175,15 +184,15 @@ func (s *Semaphore) Resize(ctx context.Context, permits int64) error {
 
 func (s *Semaphore) resize(ctx context.Context, permits int64) error {
 	r, err := waitqueue.Call(ctx, s.queue, lua.Resize, 0, func(a waitqueue.Attempt) []string {
-		return []string{
-			strconv.FormatInt(permits, 10), strconv.FormatInt(s.permits, 10), a.Floor, a.Counted, a.NotAfter,
-		}
+		return []string{strconv.FormatInt(permits, 10), a.Floor, a.Counted}
 	})
 	switch {
 	case err != nil:
 		return err
 	case r.Has(lua.Unwoken):
 		return s.queue.Unwoken()
+	case r.Status == lua.Mismatch:
+		return fmt.Errorf("%w: it stands for something whose number cannot change, as the stripes of package striped", lease.ErrMismatch)
 	case r.Status != lua.Done:
 		return s.queue.Verdict(&r)
 	}

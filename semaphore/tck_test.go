@@ -2,33 +2,37 @@ package semaphore_test
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/semaphore"
 )
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
-// What java.util.concurrent's SemaphoreTest holds down for a fair semaphore, for calls of one client and of two;
-// process_test.go has what is left between processes, and package conformance the names in quotes.
+// What java.util.concurrent's SemaphoreTest holds down for a fair semaphore: the names in quotes are cases of package
+// conformance.
 //
-//	testTryAcquire, testTryAcquireN...InSameThread    "permits are counted"
-//	testAcquireReleaseInSameThread, ...N...           TestPermitsAreTakenAndGivenBack
+//	testTryAcquire, testTryAcquireN...InSameThread,
+//	testAcquireReleaseInSameThread, ...N...           "permits are counted"
 //	testAcquireReleaseInDifferentThreads, ...N...     "a small request does not overtake a large one",
 //	                                                  "a release serves all who fit"
-//	testTryAcquire_timeout, testInterruptible...      TestAWaitThatEndsTakesNothing
-//	testHasQueuedThreads, testGetQueueLength          TestInspectTellsHoldersAndWaiters
+//	testTryAcquire_timeout, testInterruptible...      "a large request that leaves lets small ones in"
+//	testHasQueuedThreads, testGetQueueLength          TestInspectTellsHoldersAndWaitersInTheirOrder of package family
 //	testDrainPermits                                  TestDrainTakesWhatIsFree
-//	testReducePermits                                 resize_test.go
+//	testReducePermits                                 "more permits serve those who wait, fewer keep others out"
 //	testZeroPermits, negative arguments               input_test.go
 //
 // Left out: serialization, toString, isFair: there are none; and a release without an acquire, because what is
@@ -54,11 +58,8 @@ func take(t testing.TB, s *semaphore.Semaphore, n int64) *lease.Lease {
 // available asserts how many permits are free, and that the server's books are right.
 func available(t testing.TB, s *semaphore.Semaphore, n int64) {
 	t.Helper()
-	got, err := s.Available(context.Background())
-	require.NoError(t, err)
-	require.Equal(t, n, got)
-	info, err := s.Inspect(context.Background())
-	require.NoError(t, err)
+	require.Equal(t, n, kit.Got(s.Available(context.Background()))(t))
+	info := kit.Got(s.Inspect(context.Background()))(t)
 	var used int64
 	for _, h := range info.Holders {
 		used += h.Permits
@@ -70,8 +71,7 @@ func available(t testing.TB, s *semaphore.Semaphore, n int64) {
 func unused(t testing.TB, s *semaphore.Semaphore) {
 	t.Helper()
 	kit.Eventually(t, "all permits to be free and no queue", func() bool {
-		info, err := s.Inspect(context.Background())
-		require.NoError(t, err)
+		info := kit.Got(s.Inspect(context.Background()))(t)
 		return info.Used == 0 && info.Waiting == 0 && !info.Held
 	})
 }
@@ -79,31 +79,7 @@ func unused(t testing.TB, s *semaphore.Semaphore) {
 // refused asserts that a try for n permits cannot have them.
 func refused(t testing.TB, s *semaphore.Semaphore, n int64) {
 	t.Helper()
-	_, err := s.TryAcquire(context.Background(), n)
-	require.ErrorIs(t, err, lease.ErrBusy)
-}
-
-func TestPermitsAreTakenAndGivenBack(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
-		s, other := semaphores(t, a, b, 3)
-		var token uint64
-		for n := int64(1); n <= 3; n++ {
-			l := take(t, s, n)
-			available(t, other, 3-n)
-			require.Greater(t, l.Token(), token)
-			token = l.Token()
-			kit.Release(t, l)
-			require.ErrorIs(t, l.Release(t.Context()), lease.ErrReleased)
-			available(t, other, 3)
-		}
-		first, second := take(t, s, 1), take(t, other, 1)
-		require.Greater(t, second.Token(), first.Token(), "each hold has its own token")
-		kit.Release(t, first)
-		require.ErrorIs(t, first.Release(t.Context()), lease.ErrReleased, "a second release takes no other permit back")
-		available(t, s, 2)
-		require.NoError(t, second.Context().Err())
-		kit.Release(t, second)
-	})
+	require.ErrorIs(t, kit.Err(s.TryAcquire(context.Background(), n)), lease.ErrBusy)
 }
 
 // A lease is no owner: a call with its context is one more request, as the same thread's is in Java.
@@ -111,77 +87,12 @@ func TestAHoldIsNotEnteredAgain(t *testing.T) {
 	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		s, _ := semaphores(t, a, b, 2)
 		first := take(t, s, 1)
-		second, err := s.Acquire(first.Context(), 1)
-		require.NoError(t, err)
+		second := kit.Got(s.Acquire(first.Context(), 1))(t)
 		available(t, s, 0)
-		_, err = s.TryAcquire(second.Context(), 1)
-		require.ErrorIs(t, err, lease.ErrBusy)
+		require.ErrorIs(t, kit.Err(s.TryAcquire(second.Context(), 1)), lease.ErrBusy)
 		kit.Release(t, first)
 		require.NoError(t, second.Context().Err())
 		kit.Release(t, second)
-	})
-}
-
-func TestAWaitThatEndsTakesNothing(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
-		s, other := semaphores(t, a, b, 3)
-		l := take(t, s, 2)
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
-		err := ask(ctx, other, 2).Err(t)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Regexp(t, `^semaphore: acquire ".*": waited .*: context deadline exceeded$`, err.Error())
-		kit.Waiting(t, 0, s.Inspect)
-		available(t, s, 1)
-
-		why := errors.New("no longer wanted")
-		stop, withdraw := context.WithCancelCause(t.Context())
-		large := ask(stop, other, 3)
-		kit.Waiting(t, 1, s.Inspect)
-		small := ask(t.Context(), other, 1)
-		kit.Waiting(t, 2, s.Inspect)
-		withdraw(why)
-		err = large.Err(t)
-		require.ErrorIs(t, err, why)
-		require.ErrorIs(t, err, context.Canceled)
-		kit.Release(t, small.Value(t)) // R3: it fits as soon as the head has left.
-		available(t, s, 1)
-		kit.Release(t, l)
-		unused(t, s)
-	})
-}
-
-func TestInspectTellsHoldersAndWaiters(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
-		s, other := semaphores(t, a, b, 5)
-		info, err := s.Inspect(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, []int64{5, 0, 0}, []int64{info.Limit, info.Used, int64(info.Waiting)})
-		require.False(t, info.Held)
-		two, three := take(t, s, 2), take(t, other, 3)
-		first := ask(t.Context(), s, 4)
-		kit.Waiting(t, 1, s.Inspect)
-		second := ask(t.Context(), other, 1)
-		kit.Waiting(t, 2, s.Inspect)
-		info, err = other.Inspect(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, []int64{5, 5}, []int64{info.Limit, info.Used})
-		held := map[int64]lease.Holder{}
-		for _, h := range info.Holders {
-			held[h.Permits] = h
-			require.Contains(t, h.Who, "test@")
-			require.Positive(t, h.Left)
-		}
-		require.Len(t, held, 2)
-		require.Equal(t, []string{a.ID(), b.ID()}, []string{held[2].Client, held[3].Client})
-		require.Equal(t, []uint64{two.Token(), three.Token()}, []uint64{held[2].Token, held[3].Token})
-		require.Equal(t, []string{a.ID(), b.ID()}, []string{info.Queue[0].Client, info.Queue[1].Client})
-		kit.Release(t, two)
-		require.False(t, first.Returned())
-		kit.Release(t, three)
-		kit.Release(t, first.Value(t))
-		kit.Release(t, second.Value(t))
-		unused(t, s)
 	})
 }
 
@@ -210,8 +121,166 @@ func TestDrainTakesWhatIsFree(t *testing.T) {
 		available(t, s, 2)
 		_, _, err = s.Drain(t.Context())
 		require.ErrorIs(t, err, lease.ErrBusy, "what is free is for who waits")
-		kit.Release(t, rest)
-		kit.Release(t, c.Value(t))
+		kit.PassOn(t, rest, c)
 		unused(t, s)
 	})
+}
+
+// cuts is how many replies are lost to one kind of request.
+const cuts = 20
+
+func TestAnAskWhoseReplyIsLostHasItsPermitsOnce(t *testing.T) {
+	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
+		far, near := semaphores(t, kit.Dial(t, s, kit.Through(p)), kit.Dial(t, s), 9)
+		for i := range cuts {
+			p.LoseReplies(1, kit.Runs(lua.Semaphore.Ask))
+			n := int64(1 + i%4)
+			var l *lease.Lease
+			if i%3 == 0 {
+				var err error
+				l, n, err = far.Drain(t.Context())
+				require.NoError(t, err)
+				require.EqualValues(t, 9, n, "also the repetition tells how many were drained")
+			} else {
+				l = take(t, far, n)
+			}
+			available(t, near, 9-n)
+			kit.Release(t, l)
+			available(t, near, 9)
+		}
+		replies, _ := p.Lost()
+		require.Equal(t, cuts, replies)
+	})
+}
+
+// keyOf is the hash of a semaphore under the default prefix.
+func keyOf(name string) string { return "headwaiter:semaphore:{" + name + "}" }
+
+// The requests are held back on their way until nobody waits for them any more.
+func TestRequestsThatComeLateTakeNothing(t *testing.T) {
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+		near, far := semaphores(t, kit.Dial(t, s), kit.Dial(t, s, kit.Over(d)), 5)
+		kit.Release(t, take(t, far, 1))
+		for _, away := range []time.Duration{500 * time.Millisecond, 10 * time.Second} {
+			for _, call := range []func(context.Context) error{
+				func(ctx context.Context) error { _, err := far.Acquire(ctx, 3); return err },
+				func(ctx context.Context) error { _, err := far.TryAcquire(ctx, 2); return err },
+				func(ctx context.Context) error { _, _, err := far.Drain(ctx); return err },
+			} {
+				d.Freeze(faults.ToServer)
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				require.ErrorIs(t, call(ctx), context.DeadlineExceeded)
+				cancel()
+				synctime.Pass(away)
+				d.Heal()
+				synctime.Pass(10 * time.Second) // More than any of them may still run.
+				available(t, near, 5)
+				unused(t, near)
+			}
+		}
+		kit.Release(t, take(t, far, 5))
+	})
+}
+
+// A resize that was not answered says that it may have been done.
+func TestAResizeThatIsNotAnsweredSaysSo(t *testing.T) {
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+		near, far := semaphores(t, kit.Dial(t, s), kit.Dial(t, s, kit.Over(d)), 5)
+		kit.Release(t, take(t, far, 1))
+		d.Freeze(faults.ToServer)
+		ctx := kit.Within(t, 100*time.Millisecond)
+		err := far.Resize(ctx, 7)
+		kit.Fails(t, err, context.DeadlineExceeded, lease.ErrOutcomeUnknown)
+		require.Regexp(t, `^semaphore: resize ".*": `, err.Error())
+		synctime.Pass(20 * time.Second)
+		d.Heal()
+		synctime.Pass(10 * time.Second)
+		available(t, near, 5) // R7: it came too late to do anything.
+		require.NoError(t, far.Resize(t.Context(), 7))
+		available(t, near, 7)
+		kit.Release(t, take(t, semaphore.New(kit.Dial(t, s), near.Name(), 7), 7))
+	})
+}
+
+// The first use of a name makes the semaphore, and that is refused as what would take of one that is there.
+func TestAFullMemoryRefusesNewCallsAndLeavesNothingOfThem(t *testing.T) {
+	s := kit.Start(t)
+	c := kit.Dial(t, s)
+	used, unused := semaphore.New(c, kit.Name(t), 3), semaphore.New(c, kit.Name(t)+":new", 3)
+	l := take(t, used, 1)
+	before := s.Keys()
+
+	s.Do("CONFIG", "SET", "maxmemory", "1")
+	for _, m := range []*semaphore.Semaphore{used, unused} {
+		require.ErrorContains(t, kit.Err(m.TryAcquire(t.Context(), 1)), "OOM")
+		require.ErrorContains(t, ask(t.Context(), m, 1).Err(t), "OOM")
+	}
+	require.ElementsMatch(t, before, s.Keys())
+	kit.Release(t, l)
+
+	s.Do("CONFIG", "SET", "maxmemory", "0")
+	kit.Release(t, take(t, unused, 3))
+}
+
+// So many calls a minute are so many also where those who call die at once.
+func TestAPermitThatIsNotRenewedLastsItsLeaseThoughItsProcessDiesWithTheCall(t *testing.T) {
+	const lasts = 10 * time.Second
+	for how, end := range map[string]func(t *testing.T, l *lease.Lease){
+		"handed on by a release": func(t *testing.T, l *lease.Lease) { kit.Release(t, l) },
+		"handed on by the end of a lease": func(t *testing.T, l *lease.Lease) {
+			require.ErrorIs(t, kit.Lost(t, l), lease.ErrMaxHold)
+		},
+	} {
+		kit.BubbleOf(t, how, func(t *testing.T, s *redistest.Embedded) {
+			d := faults.NewDialer(t, s.Dial)
+			opts := []semaphore.Option{headwaiter.WithLease(lasts), semaphore.WithoutRenewal()}
+			x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s, kit.Over(d)), 1, opts...)
+			first := take(t, x, 1)
+			waits := queue(t, y, x, 1)[0]
+			end(t, first)
+			waits.Value(t)
+			begun := time.Now()
+			d.Refuse()
+			d.Cut() // As of a process that is killed.
+			next := ask(t.Context(), x, 1).Value(t)
+			require.Greater(t, time.Since(begun), lasts*99/100-time.Second/10)
+			kit.Release(t, next)
+			d.Heal()
+		})
+	}
+}
+
+// A process that crowd.Start has started is this test binary, and ends here.
+func init() { crowd.Main() }
+
+// process starts one whose clients take part in the semaphores of the given names.
+func process(t testing.TB, s *redistest.Server, names []string, p crowd.Plan) *crowd.Crowd {
+	t.Helper()
+	p.Addr, p.Kind, p.Names = s.Addr(), crowd.Semaphore, names
+	return crowd.Start(t, p)
+}
+
+func TestProcessesTakeTurnsAndNeverHoldMoreThanTheLimit(t *testing.T) {
+	s := kit.Start(t)
+	x := semaphore.New(kit.Dial(t, s), kit.Name(t), 3)
+	plan := crowd.Plan{Clients: 2, Waiters: 10, Lease: 10 * time.Second, Permits: 3, N: 2}
+	l := take(t, x, 2)
+	crowds := []*crowd.Crowd{process(t, s, []string{x.Name()}, plan), process(t, s, []string{x.Name()}, plan)}
+	kit.Waiting(t, 40, x.Inspect)
+	refused(t, x, 1)
+	available(t, x, 1)
+	kit.Release(t, l)
+	tokens := []uint64{l.Token()}
+	for _, c := range crowds {
+		for _, e := range c.Await(crowd.Held, 20, kit.Patience) {
+			tokens = append(tokens, e.Token)
+		}
+		for _, e := range c.Await(crowd.Released, 20, kit.Patience) {
+			require.Empty(t, e.Error)
+		}
+	}
+	slices.Sort(tokens)
+	require.Len(t, slices.Compact(tokens), 41, "each hold has its own token")
+	unused(t, x)
+	available(t, x, 3)
 }

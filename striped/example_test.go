@@ -28,9 +28,8 @@ func Example() {
 }
 
 func ExampleNew() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 
 	held, err := striped.New(clients[0], "accounts", 64).Lock(ctx, "account:7")
 	if err != nil {
@@ -41,13 +40,12 @@ func ExampleNew() {
 	_, err = striped.New(clients[1], "accounts", 32).TryLock(ctx, "account:7")
 	fmt.Println(errors.Is(err, lease.ErrMismatch), err)
 	// Output:
-	// true striped: try lock "account:7": another client has stated another limit: 32 stripes here, 64 elsewhere: all have to use the same number
+	// true striped: try lock "account:7": another client has stated another limit: 32 stripes here, 64 elsewhere: all have to use the same number; to change it, see package striped
 }
 
 func ExampleMutex_Lock() {
-	clients, stop := kit.Clients(1)
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 
 	accounts := striped.New(clients[0], "accounts", 4)
 	held, err := accounts.Lock(ctx, "account:7")
@@ -64,9 +62,8 @@ func ExampleMutex_Lock() {
 }
 
 func ExampleMutex_TryLock() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 
 	held, err := striped.New(clients[0], "accounts", 4).Lock(ctx, "account:7")
 	if err != nil {
@@ -92,10 +89,27 @@ func ExampleMutex_Do() {
 	// <nil>
 }
 
-func ExampleMutex_Stripe() {
-	clients, stop := kit.Clients(1)
+// The first of two versions in a rollout from 16 stripes to 64; the second locks by the new number alone.
+func ExampleMutex_Do_newNumber() {
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
+	client, key := clients[0], "account:7"
+	work := func(ctx context.Context) error {
+		fmt.Println("paying in")
+		return nil
+	}
+
+	old, now := striped.New(client, "accounts", 16), striped.New(client, "accounts-64", 64)
+	err := old.Do(ctx, key, func(ctx context.Context) error { return now.Do(ctx, key, work) })
+	fmt.Println(err)
+	// Output:
+	// paying in
+	// <nil>
+}
+
+func ExampleMutex_Stripe() {
+	ctx, clients, stop := kit.Ready(1)
+	defer stop()
 
 	accounts := striped.New(clients[0], "accounts", 16)
 	stripe := accounts.Stripe("account:7")
@@ -106,9 +120,8 @@ func ExampleMutex_Stripe() {
 }
 
 func ExampleMutex_ForceRelease() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 
 	held, err := striped.New(clients[0], "accounts", 64).Lock(ctx, "account:7")
 	if err != nil {

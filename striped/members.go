@@ -1,6 +1,7 @@
 package striped
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,6 +53,8 @@ func membersOf(c *headwaiter.Client, name string, stripes int, opts []Option) me
 	// Twice: a permit then always has more than a lease of a lock left, also just before it is renewed, if all that
 	// the client makes of the name have leases of one length.
 	t.Lease = min(2*max(locks.Lease, lease.DefaultLease), lease.MaxLease)
+	t.Fixed = true  // Another number is another set of locks.
+	t.Untold = true // A permit lasts as long as its client, and is no hold of the caller's.
 	t.Replicas, t.ReplicasTimeout, t.OnDisk, t.SafeRestart = locks.Replicas, locks.ReplicasTimeout, locks.OnDisk, locks.SafeRestart
 	return members{memberKey{c, name}, stripes, semaphore.New(c, name+":stripes", int64(stripes)*permitsEach, terms(t))}
 }
@@ -68,6 +71,7 @@ func (m members) join(ctx context.Context, try bool) error {
 		take = m.permits.TryAcquire
 	}
 	permit, err := take(valueless{ctx}, 1)
+	err = cmp.Or(errors.Unwrap(err), err) // Without what package semaphore puts before it: the caller has asked for a lock.
 	if errors.Is(err, lease.ErrMismatch) {
 		return m.mismatch(ctx, err)
 	}
@@ -95,7 +99,7 @@ func (m members) agrees(stripes int) error {
 	if stripes == m.stripes {
 		return nil
 	}
-	return fmt.Errorf("%w: %d stripes here, %d elsewhere: all have to use the same number", lease.ErrMismatch, m.stripes, stripes)
+	return fmt.Errorf("%w: %d stripes here, %d elsewhere: all have to use the same number; to change it, see package striped", lease.ErrMismatch, m.stripes, stripes)
 }
 
 // mismatch is what it means that another number counts, with that number if it can be had.

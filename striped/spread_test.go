@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
@@ -145,10 +146,8 @@ func TestTheNumberOfStripes(t *testing.T) {
 	}
 	for stripes, want := range map[int]error{-1: lease.ErrInvalid, striped.MaxStripes + 1: lease.ErrTooLarge} {
 		m := striped.New(c, "orders", stripes)
-		_, err := m.Lock(t.Context(), "k")
-		require.ErrorIs(t, err, want)
-		_, err = m.TryLock(t.Context(), "k")
-		require.ErrorIs(t, err, want)
+		require.ErrorIs(t, kit.Err(m.Lock(t.Context(), "k")), want)
+		require.ErrorIs(t, kit.Err(m.TryLock(t.Context(), "k")), want)
 		require.ErrorIs(t, m.Do(t.Context(), "k", nil), want)
 		require.Empty(t, m.Stripe("k"))
 	}
@@ -157,24 +156,72 @@ func TestTheNumberOfStripes(t *testing.T) {
 func TestStripesAreServedByAllNodesOfACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.ClusterOf(t, 3, 0)
-	c, err := headwaiter.Dial(headwaiter.Options{Redis: cluster.Option()})
-	require.NoError(t, err)
-	defer c.Close(t.Context())
+	c := kit.Got(headwaiter.Dial(headwaiter.Options{Redis: cluster.Option()}))(t)
+	defer c.Shutdown(t.Context())
 	m := striped.New(c, "orders", 16)
-	nodes := map[string]bool{}
-	held := map[string]bool{}
+	nodes, held := map[string]bool{}, map[string]bool{}
 	for i := 0; len(held) < 16; i++ {
 		key := strconv.Itoa(i)
 		stripe := m.Stripe(key)
 		if held[stripe] {
-			_, err := m.TryLock(t.Context(), key)
-			require.ErrorIs(t, err, lease.ErrBusy)
+			require.ErrorIs(t, kit.Err(m.TryLock(t.Context(), key)), lease.ErrBusy)
 			continue
 		}
-		_, err := m.TryLock(t.Context(), key)
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(m.TryLock(t.Context(), key)))
 		held[stripe] = true
 		nodes[cluster.MasterOf("headwaiter:lock:{"+stripe+"}").ID] = true
 	}
 	require.Len(t, nodes, 3)
+}
+
+// golden are keys and their stripes.
+var golden = []struct {
+	key    string
+	of     int
+	stripe int
+}{
+	{"", 16, 14},
+	{"", 1000, 936},
+	{"a", 16, 8},
+	{"a", 1000, 510},
+	{"b", 16, 6},
+	{"b", 1000, 431},
+	{"7", 16, 12},
+	{"7", 1000, 809},
+	{"42", 16, 8},
+	{"42", 1000, 504},
+	{"user:1", 16, 4},
+	{"user:1", 1000, 300},
+	{"user:2", 16, 5},
+	{"user:2", 1000, 357},
+	{"account:9007199254740993", 16, 7},
+	{"account:9007199254740993", 1000, 450},
+	{"a much longer key with spaces in it, and a comma", 16, 14},
+	{"a much longer key with spaces in it, and a comma", 1000, 927},
+	{"Straße", 16, 13},
+	{"Straße", 1000, 827},
+	{"日本", 16, 1},
+	{"日本", 1000, 71},
+	{"\x00\xff", 16, 10},
+}
+
+// What a hold costs beside one of the lock alone.
+func BenchmarkLock(b *testing.B) {
+	c := kit.Dial(b, redistest.Start(b))
+	alone, keys := fairlock.New(c, "alone"), striped.New(c, "orders", 16)
+	b.Run("fairlock", func(b *testing.B) {
+		for b.Loop() {
+			require.NoError(b, kit.Got(alone.Lock(b.Context()))(b).Release(b.Context()))
+		}
+	})
+	b.Run("striped", func(b *testing.B) {
+		for b.Loop() {
+			require.NoError(b, kit.Got(keys.Lock(b.Context(), "account:7"))(b).Release(b.Context()))
+		}
+	})
+	b.Run("Stripe", func(b *testing.B) {
+		for b.Loop() {
+			keys.Stripe("account:9007199254740993")
+		}
+	})
 }

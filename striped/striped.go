@@ -47,8 +47,11 @@ type Option = fairlock.Option
 // All who use the name must state the same number, or equal keys would be of different locks. So the first call of a
 // client takes a permit of a semaphore, name + ":stripes", which stands for the number, and keeps it until the
 // client is closed. While anybody has one, a client that states another number gets an error that wraps
-// [lease.ErrMismatch]. To change the number, close the clients of the old one and wait for two
-// minutes and two leases; or take another name.
+// [lease.ErrMismatch].
+//
+// To change the number while processes run, roll out two versions, each on all processes before the next. The first locks the
+// key by the old Mutex, and within that hold, with its context, by one of another name with the new number. The second locks
+// by the new one alone. Or close all clients of the old number, and wait for two minutes and two leases.
 func New(c *headwaiter.Client, name string, stripes int, opts ...Option) *Mutex {
 	m := &Mutex{name: name}
 	if stripes == 0 {
@@ -162,7 +165,8 @@ func (m *Mutex) acquire(ctx context.Context, verb, key string, try bool) (*lease
 	return l, nil
 }
 
-// Do waits for the lock of the key, calls f with the context of the hold, and releases; see [fairlock.Mutex.Do].
+// Do waits for the lock of the key, calls f with the context of the hold, whose token [lease.Token] tells, and releases; see
+// [fairlock.Mutex.Do].
 func (m *Mutex) Do(ctx context.Context, key string, f func(context.Context) error) error {
 	return lease.Do(ctx, func(ctx context.Context) (*lease.Lease, error) { return m.Lock(ctx, key) }, f)
 }

@@ -44,18 +44,15 @@ func obtain(ctx context.Context, q Queue, mode string, from *lua.Transit) (*leas
 		return l, 0, err
 	}
 	ctx, free, err := retry.InTime(ctx, q.terms.MaxWait)
-	if err == nil {
-		defer free()
-		err = q.terms.Admits(ctx, mode)
-	}
 	if err != nil {
 		return nil, 0, err
 	}
+	defer free()
 	w, err := q.begin(ctx, mode)
 	if err != nil {
 		return nil, 0, err
 	}
-	w.from = from
+	w.from, w.ticket.inherits = from, from != nil // Until the answer says.
 	l, err := w.toTheEnd()
 	return l, w.taken, err
 }
@@ -79,15 +76,15 @@ func (w *wait) toTheEnd() (*lease.Lease, error) {
 		w.ended(err)
 	}
 	if errors.Is(err, lease.ErrReplicas) {
-		w.awaitEnd()
+		ctx, cancel := context.WithTimeout(w.ctx, conn.AnswerTime)
+		defer cancel()
+		w.awaitEnd(ctx)
 	}
 	return l, err
 }
 
 // awaitEnd waits until a hold that nobody gets is given back, so that the next call finds it free.
-func (w *wait) awaitEnd() {
-	ctx, cancel := context.WithTimeout(w.ctx, conn.AnswerTime)
-	defer cancel()
+func (w *wait) awaitEnd(ctx context.Context) {
 	over, _ := w.site.verdict(w.ticket)
 	select {
 	case <-over:
@@ -107,7 +104,7 @@ type wait struct {
 	from   *lua.Transit         // where the hold is that it wants; nil: with whom the queue says
 	budget time.Duration        // of the next ask
 	tries  int                  // repeats since the last answer
-	last   error                // the last error that was waited out
+	over   bool                 // its time is, by its context or the limit of a try
 	clean  bool                 // the last answer says that the server has nothing of the ticket
 	joined bool                 // it entered the hold of another ticket
 	taken  int64                // how many permits a drain has
@@ -140,6 +137,7 @@ func (w *wait) run() (*lease.Lease, error) {
 		case failure != nil:
 			return nil, w.failed(failure)
 		case w.ctx.Err() != nil:
+			w.over = true
 			return nil, w.failed(retry.WhyEnded(w.ctx))
 		case st == idling || st == asking:
 			if err := w.ask(); err != nil {
@@ -178,12 +176,28 @@ func (w *wait) ask() error {
 		return w.answered(&a)
 	case w.ctx.Err() != nil:
 		return nil // The loop says how.
-	case !conn.Transient(err) || (w.mode != lua.Wait && time.Since(w.begun) > retry.TryTime):
+	}
+	passes := w.passes(err)
+	if w.over = passes && w.mode != lua.Wait && time.Since(w.begun) > retry.TryTime; w.over || !passes {
 		return conn.Advise(err)
 	}
-	w.last = retry.Last(w.ctx, conn.Advise(err), w.last)
+	return w.pause(err)
+}
+
+// pause notes an error that the call waits out, and rests the longer the more there were.
+func (w *wait) pause(err error) error {
+	w.site.mu.Lock()
+	w.site.answers.Last = retry.Last(w.ctx, conn.Advise(err), w.site.answers.Last)
+	w.site.mu.Unlock()
 	w.tries++
 	return w.rest(retry.Backoff(w.tries - 1))
+}
+
+// passes reports whether the call waits for an error to pass.
+func (w *wait) passes(err error) bool {
+	w.site.mu.Lock()
+	defer w.site.mu.Unlock()
+	return w.ticket.passesLocked(err)
 }
 
 // busyBackoffs is how often the backoff doubles between the asks of a call for which there is no room yet: it lasts
@@ -214,7 +228,7 @@ func (w *wait) answered(a *answer) error {
 		}
 		return w.ticket.verdict(a.Status, a.States)
 	}
-	w.tries, w.last = 0, nil
+	w.tries = 0
 	return nil
 }
 
@@ -232,6 +246,9 @@ func (w *wait) confirm() {
 	t, s := w.ticket, w.site
 	_, err := conn.InBackground(w.ctx, s.client.servers, func() (lua.Reply, error) { return s.confirm(t) })
 	s.mu.Lock()
+	if err == nil {
+		s.answers.Last = nil
+	}
 	left := time.Until(t.believed)
 	if left > 0 && w.mode != lua.Wait {
 		t.refused = fmt.Errorf("%w: %w", lease.ErrBusy, lease.ErrRestarted)
@@ -248,9 +265,7 @@ func (w *wait) confirm() {
 		_ = w.rest(min(left, t.queue.terms.Lease/3)) // The hold, which nobody has yet, is renewed meanwhile.
 	}
 	if err != nil && w.ctx.Err() == nil {
-		w.last = conn.Advise(err)
-		w.tries++
-		_ = w.rest(retry.Backoff(w.tries - 1)) // ErrClosed is in the ticket too.
+		_ = w.pause(err) // ErrClosed is in the ticket too.
 	}
 }
 
@@ -259,11 +274,13 @@ func (w *wait) failed(err error) error {
 	if errors.Is(err, lease.ErrBusy) || w.clean && w.ticket.arrival == 0 {
 		return err // At once.
 	}
-	w.site.mu.Lock()
-	place, last := w.ticket.place, cmp.Or(w.last, w.ticket.last, w.ticket.deafness)
-	w.site.mu.Unlock()
+	t, s := w.ticket, w.site
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := &lease.WaitError{Place: t.place, Waited: time.Since(w.begun), Last: cmp.Or(s.answers.Last, t.deafness), Err: err}
+	e.Unanswered = w.over && (!t.answered || s.answers.Silent())
 	if w.event != nil {
-		place = -1
+		e.Place = -1
 	}
-	return &lease.WaitError{Place: place, Waited: time.Since(w.begun), Last: last, Err: err}
+	return e
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -32,7 +33,7 @@ type ask struct {
 	room    [16]string          // where args are
 	light   int                 // how many of args will do in the usual case; 0: all are needed
 	moves   bool                // it is for a hold in transit
-	bound   *terms.Bound        // nil if it has none
+	bound   terms.Bound         // 0 if it has none
 	hearing int                 // how often the channel was confirmed before it was sent
 	ahead   []*outbox.Item[end] // go in the same round trip
 	jobs    []conn.Job          // of these; the room is used again
@@ -108,7 +109,7 @@ func (w *wait) prepare(n *conn.Node) *ask {
 	}
 	mode := q.beginLocked(t, w.mode)
 	arrival, seen, since := t.arrival, s.generation, ""
-	if q.bound = nil; w.mode == lua.Wait {
+	if q.bound = 0; w.mode == lua.Wait {
 		q.bound = t.bound
 	}
 	if w.event != nil && !t.unanswered.IsZero() {
@@ -155,6 +156,7 @@ func (q *ask) beginLocked(t *ticket, mode string) string {
 	}
 	t.to(asking)
 	t.inflight++
+	s.answers.Sent(q.Sent)
 	q.ticket, q.text, q.hearing = t, t.text, s.trust.Confirmed
 	return mode
 }
@@ -163,7 +165,7 @@ func (q *ask) beginLocked(t *ticket, mode string) string {
 func (s *site) unsent(t *ticket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settledLocked(t)
+	s.settledLocked(t, false)
 }
 
 // taken takes in the answer to an ask, or its lack.
@@ -188,6 +190,7 @@ func (s *site) taken(q *ask, r *lua.Reply, err error) {
 			t.tellQueuedLocked(r.Waiting)
 		}
 	case r.Status == lua.Granted:
+		t.inherits = q.moves && slices.Contains(r.States, lua.StateRests)
 		s.deliverLocked(lua.Grant{Ticket: q.text, Token: r.Token, At: r.Now, Until: r.Until}, q.Sent, q.Slept, "")
 	}
 	s.mu.Unlock()
@@ -248,7 +251,7 @@ func (s *site) endFor(ctx context.Context, d *end) rueidis.RedisResult {
 // expects that nobody does.
 func (d *end) lightly() []string {
 	h := d.ticket.hold
-	if _, light := d.site.proto.Light(); !light || h == nil || d.heir != nil || d.token != 0 || d.site.client.servers.Counted() != "1" {
+	if _, light := d.site.proto.Light(); !light || h == nil || d.heir != nil || d.token != 0 || d.rests || d.site.client.servers.Counted() != "1" {
 		return nil
 	}
 	args, note := append(d.room[:0], d.text), d.note()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/trust"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -105,7 +106,7 @@ func (w *wait) open(ok bool) (lua.EventReply, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), t.queue.terms.Lease)
 	defer cancel()
-	r, err := t.queue.call(ctx, t.queue.keys.All(), w.event.Open, 0, func(a Attempt) []string {
+	_, r, err := t.queue.call(ctx, t.queue.keys.All(), w.event.Open, 0, conn.Mendable, func(a Attempt) []string {
 		return []string{t.text, strconv.FormatInt(t.arrival, 10), result, a.NotAfter}
 	})
 	return t.queue.proto.Event(&r), err

@@ -19,35 +19,47 @@ import (
 // An Attempt is what scripts are told of each sending of a request.
 type Attempt struct {
 	NotAfter string // server µs after which it changes nothing (R7)
-	Repeats  string // ms for which the request may come again: as long as an id of it must be known
 	Floor    string // the highest token that the client has seen
 	Counted  string // 1 if subscribers can be counted
 }
 
-// RequestID returns an id for a request that is to have its effect once, however often it is sent.
-func (q Queue) RequestID() string {
-	return q.client.id + ":" + strconv.FormatUint(q.client.numbers.Add(1), 10)
-}
-
-// Call runs a script that waits for nothing, again and again until it is answered: it must do the same when
-// it runs twice. args gets the not-after of an attempt. It gives up when ctx ends, and after limit if that is
-// not 0; then the error wraps [lease.ErrOutcomeUnknown] if the script may have run.
+// Call runs a script that waits for nothing, again and again until it is answered. A request that changes something has
+// its effect once, however often it is sent, and none after Call has returned its answer. args gets what scripts are told of
+// an attempt. Call gives up when ctx ends, and after limit if that is not 0; then the error wraps [lease.ErrOutcomeUnknown]
+// if the script may have run, or may run still: not after the next call of this client about the name has returned.
 func Call[R any](ctx context.Context, q Queue, request lua.Request[R], limit time.Duration, args func(Attempt) []string) (R, error) {
-	t, err := q.call(ctx, q.keys.All(), request.Script, limit, args)
+	var t lua.Tuple
+	err := q.settle(ctx)
+	if err == nil {
+		_, t, err = q.call(ctx, q.keys.All(), request.Script, limit, conn.Transient, args)
+	}
 	r, strange := request.Of(&t)
 	return r, cmp.Or(err, strange)
 }
 
-// call is Call with the keys that the script wants.
-func (q *binding) call(ctx context.Context, keys []string, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Tuple, error) {
+// settle waits until nothing that this client has given up about the name can run any more.
+func (q *binding) settle(ctx context.Context) error {
+	if q.err != nil {
+		return q.err
+	}
+	return q.client.servers.Overtake(ctx, q.keys.Lock)
+}
+
+// call is Call with the keys that the script wants, and the errors after which a script that may run twice is sent again. It
+// returns the last attempt too.
+func (q *binding) call(
+	ctx context.Context, keys []string, script *lua.Script, limit time.Duration, passes func(error) bool, args func(Attempt) []string,
+) (conn.Attempt, lua.Tuple, error) {
+	var a conn.Attempt
+	var r lua.Tuple
 	retry.Given(ctx)
 	switch {
 	case q.err != nil:
-		return lua.Tuple{}, q.err
+		return a, r, q.err
 	case ctx.Err() != nil:
-		return lua.Tuple{}, retry.WhyEnded(ctx)
+		return a, r, retry.WhyEnded(ctx)
 	case q.client.servers.Over():
-		return lua.Tuple{}, lease.ErrClosed
+		return a, r, lease.ErrClosed
 	}
 	if limit > 0 {
 		var cancel context.CancelFunc
@@ -59,13 +71,18 @@ func (q *binding) call(ctx context.Context, keys []string, script *lua.Script, l
 		last = time.Now().Add(lease.MaxLease)
 	}
 	c := q.client
-	a, r, err := c.servers.Repeat(ctx, script, keys, func(a conn.Attempt) []string {
-		return args(Attempt{a.NotAfter, conn.Repeats(last), c.highest(), c.servers.Counted()})
-	}, func(n *conn.Node, a conn.Attempt, r lua.Head) { c.saw(n, a, q.proto, q.name, r, 0) })
+	each := func(a conn.Attempt) []string { return args(Attempt{a.NotAfter, c.highest(), c.servers.Counted()}) }
+	late := func(n *conn.Node, a conn.Attempt, r lua.Head) { c.saw(n, a, q.proto, q.name, r, 0) }
+	var err error
+	if script.Plain() != nil {
+		a, r, err = c.servers.Once(ctx, script, keys, last, each, late)
+	} else {
+		a, r, err = c.servers.Repeat(ctx, script, keys, passes, each, late)
+	}
 	if err == nil {
 		q.took(a, &r)
 	}
-	return r, err
+	return a, r, err
 }
 
 // took takes in a reply to a request that belongs to no ticket.
@@ -120,7 +137,7 @@ func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, request lua.Request
 	during, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(l.Context(), func() { cancel(context.Cause(l.Context())) })()
-	t, err := q.call(during, q.keys.Renewed(), request.Script, limit, func(a Attempt) []string { return args(x, a) })
+	_, t, err := q.call(during, q.keys.Renewed(), request.Script, limit, conn.Transient, func(a Attempt) []string { return args(x, a) })
 	r := t.Head()
 	switch {
 	case err != nil && ctx.Err() == nil && during.Err() != nil: // What ended is the hold.

@@ -116,7 +116,7 @@ func (s *site) runChecks() {
 		s.all = s.all || all && (late || err != nil) // Some were not named.
 		switch {
 		case err != nil:
-			s.checkFailedLocked(round.tickets, err)
+			s.checkFailedLocked(err)
 		case s.again || more || late:
 			s.failures = 0
 			s.mu.Unlock()
@@ -138,22 +138,19 @@ func (s *site) runChecks() {
 	}
 }
 
-// checkFailedLocked ends the waits of the tickets of a check for which Redis has an error that no retry mends. Any
+// checkFailedLocked ends the waits of all tickets after a check for which Redis has an error that no retry mends. Any
 // other error is waited out by the waiters.
-func (s *site) checkFailedLocked(tickets []*ticket, err error) {
-	passes := conn.Transient(err)
-	for _, t := range tickets {
-		t.last = conn.Advise(err)
+func (s *site) checkFailedLocked(err error) {
+	s.answers.Last = conn.Advise(err)
+	if s.failures++; conn.Mendable(err) {
+		s.checkInLocked(retry.Backoff(s.failures - 1))
+		return
 	}
 	for _, t := range s.tickets {
-		if t.waits() && !passes {
-			t.refuseLocked(conn.Advise(err)) // Also those that were not named: their keys are the same.
+		if t.waits() {
+			t.refuseLocked(s.answers.Last) // Also those that were not named: their keys are the same.
 		}
 	}
-	if passes {
-		s.checkInLocked(retry.Backoff(s.failures))
-	}
-	s.failures++
 }
 
 func (s *site) anyWaits() bool {
@@ -207,13 +204,14 @@ func (r *round) next() bool {
 func (s *site) checkOnce(round *round) (lua.Head, trust.Sight, error) {
 	c := s.client
 	a := s.node().Attempt(conn.AttemptTime)
-	args := []string{c.id, round.mode, a.NotAfter, c.highest(), c.servers.Counted()}
+	args := []string{s.id, round.mode, a.NotAfter, c.highest(), c.servers.Counted()}
 	s.mu.Lock()
 	named := round.tickets[:0:0]
 	texts := make([]string, 0, len(round.tickets))
 	for _, t := range round.tickets {
 		if t.waits() {
 			t.inflight++
+			s.answers.Sent(a.Sent)
 			named = append(named, t)
 			texts = append(texts, t.text)
 			args = append(args, t.text, t.bound.Brought(t.arrival, t.queue.terms.HeadStart()))
@@ -231,9 +229,6 @@ func (s *site) checkOnce(round *round) (lua.Head, trust.Sight, error) {
 	defer s.mu.Unlock()
 	for i, t := range named {
 		s.landedLocked(t, texts[i], a, err)
-		if err == nil {
-			t.last = nil
-		}
 		switch {
 		case err != nil || i >= len(r.States) || t.text != texts[i]:
 		case s.proto.Broadcast:
@@ -288,7 +283,7 @@ func (s *site) ticketCheckedLocked(t *ticket, state string, v trust.Sight, mode 
 			t.refuseLocked(excess(t, place))
 		}
 	case lua.StateFull:
-		if t.waits() && t.bound != nil {
+		if t.waits() && t.bound != 0 {
 			t.refuseLocked(t.bound.Told(place, v.Now))
 		}
 	}

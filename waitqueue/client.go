@@ -2,13 +2,11 @@ package waitqueue
 
 import (
 	"context"
-	"encoding/base64"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
@@ -17,9 +15,12 @@ import (
 	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/outside"
 	"github.com/headwaiter/headwaiter/internal/renewals"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/shares"
 	"github.com/headwaiter/headwaiter/internal/terms"
+	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
 )
 
@@ -30,9 +31,10 @@ type Client struct{ *client }
 // client is what a client knows. Its parts know it, and not the calls of users.
 type client struct {
 	opts Options
-	id   string // as its tickets begin
+	name atomic.Pointer[string] // [Client.ID], as its tickets begin
 	who  string
 	born time.Time
+	made string // server µs when it was made, or a round trip before that at the most
 
 	servers *conn.Servers
 
@@ -41,10 +43,11 @@ type client struct {
 	stats    notify.Counters
 	notifier *notify.Notifier // nil: nobody looks
 	renewals renewals.Renewals
+	looks    timers.Batch[*site] // that are usual, and due
 	ends     outbox.Outbox[end]
 
 	// Locks are taken in this order: that of a layer, the client's, a site's, and one of those that nothing is called under:
-	// of the timers, the ends, the renewals, the routes, a listener, and of the work.
+	// of the timers, the ends, the renewals and looks that are due, the routes, a listener, and of the work.
 	mu      sync.Mutex // guards the fields below
 	sites   map[string]*site
 	layers  map[any]Layer
@@ -75,21 +78,29 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 	}
 	w := wires(o)
 	c := &client{
-		opts: o, id: w.ID, who: names.Who(o.Name), born: time.Now(), sites: make(map[string]*site), layers: make(map[any]Layer), gone: make(chan struct{}),
+		opts: o, who: names.Who(o.Name), born: time.Now(), sites: make(map[string]*site), layers: make(map[any]Layer), gone: make(chan struct{}),
 	}
 	c.notifier = notify.New(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, c.who)
-	w.Who, w.Hear, w.Flush, w.Requests = c.who, c.told, c.renewals.Flush, c.notifier.Requests("redis")
+	w.Who, w.Hear, w.Flush, w.Requests = c.who, c.told, c.flush, c.notifier.Requests("redis")
+	w.Copied = c.copied
+	w.TwoMasters = func(err error) {
+		c.stats.TwoMasters.Add(1)
+		c.notifier.TwoMasters(err)
+	}
 	if c.servers, err = connect(w); err != nil {
 		c.notifier.Stop()
 		return nil, err
 	}
+	id := c.servers.ID()
+	c.name.Store(&id)
 	c.renewals.Servers, c.renewals.Sent = c.servers, &c.stats.Renewals
 	c.ends.Spawn = c.servers.Spawn
 	c.ends.Send = func(to *conn.Node, batch []*end) { c.send(to, nil, batch) }
-	if err := c.servers.Probe(); err != nil {
+	if err := c.servers.Probe(retry.TryTime); err != nil {
 		c.shut()
 		return nil, err
 	}
+	c.made = c.servers.NodeOf("").Attempt(0).NotAfter
 	c.servers.Introduce()
 	return &Client{c}, nil
 }
@@ -103,8 +114,10 @@ func ServerTime(c *Client, name string) time.Time {
 	return time.Now()
 }
 
-// ID returns the identity of the client, which its tickets begin with.
-func (c *Client) ID() string { return c.id }
+// ID returns the identity of the client, which its tickets begin with. [Client.Restored] draws another one.
+func (c *Client) ID() string { return c.id() }
+
+func (c *client) id() string { return *c.name.Load() }
 
 // register returns the site of a queue with a new ticket in it.
 func (c *client) register(q *binding, t *ticket) (*site, error) {
@@ -116,6 +129,9 @@ func (c *client) register(q *binding, t *ticket) (*site, error) {
 	s := c.siteLocked(q)
 	s.mu.Lock()
 	t.site = s
+	if lua.TicketClient(t.text) != s.id {
+		t.number() // The client has drawn another identity since.
+	}
 	s.tickets[t.text] = t
 	s.used = time.Now()
 	s.mu.Unlock()
@@ -147,7 +163,11 @@ func (c *client) siteLocked(q *binding) *site {
 func (q *binding) newTicket(ctx context.Context) *ticket {
 	var t *ticket
 	var room *notify.Teller
-	if q.client.notifier == nil {
+	notifier := q.client.notifier
+	if q.terms.Untold {
+		notifier = nil
+	}
+	if notifier == nil {
 		t = &ticket{}
 	} else { // What tells of it is of the same allocation.
 		both := &struct {
@@ -156,8 +176,8 @@ func (q *binding) newTicket(ctx context.Context) *ticket {
 		}{}
 		t, room = &both.ticket, &both.teller
 	}
-	t.queue, t.place, t.arrival, t.bound = q, -1, q.terms.Arrival, q.terms.Bound(ctx)
-	t.teller = q.client.notifier.Teller(room, q.proto.Kind, q.name, &t.text)
+	t.queue, t.place, t.arrival, t.bound = q, -1, q.terms.Arrival, terms.Bound(q.terms.QueueLimit)
+	t.teller = notifier.Teller(room, q.proto.Kind, q.name, &t.text)
 	if q.nesting == Reenters {
 		t.owner = shares.OwnerOf(ctx)
 	}
@@ -213,9 +233,9 @@ func Wire(o Options) (w Wiring, end func(), err error) {
 
 // wires are what a client wants of its connections that tells nobody of anything.
 func wires(o Options) conn.Options {
-	id := uuid.New() // 128 random bits: no two clients ever re-enter each other's locks.
 	return conn.Options{
-		Redis: o.Redis, Prefix: o.Prefix, ID: base64.RawURLEncoding.EncodeToString(id[:]), Linger: o.Linger,
-		WithoutSkip: o.WithoutSkip || o.WithoutSubscribe, WithoutSubscribe: o.WithoutSubscribe, Flush: func() {},
+		Redis: o.Redis, Prefix: o.Prefix, ID: newIdentity(), Linger: o.Linger,
+		WithoutSkip: o.WithoutSkip || o.WithoutSubscribe, WithoutSubscribe: o.WithoutSubscribe, WithoutHello: o.WithoutHello,
+		Flush: func() {},
 	}
 }

@@ -2,6 +2,9 @@ package waitqueue
 
 import (
 	"context"
+	"errors"
+	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,7 +12,12 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/terms"
 	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
@@ -21,9 +29,8 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 // dial returns a client of s that is closed with the test.
 func dial(t *testing.T, s redistest.Backend) *Client {
 	t.Helper()
-	c, err := Dial(Options{Redis: s.Option(), Name: "test", Linger: 100 * time.Millisecond})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	c := must.Got(Dial(Options{Redis: s.Option(), Name: "test", Linger: 100 * time.Millisecond}))(t)
+	t.Cleanup(func() { _ = c.Shutdown(context.Background()) })
 	return c
 }
 
@@ -61,14 +68,20 @@ func (c *Client) remains() remains {
 }
 
 func TestAClientSaysWhoItIsForAsLongAsItUsesAName(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := redistest.Bubble(t)
+	t.Run("where it is looked for copies", func(t *testing.T) { saysWhoItIs(t, func(*redistest.Embedded) {}) })
+	t.Run("where it is not", func(t *testing.T) {
+		saysWhoItIs(t, func(s *redistest.Embedded) { s.Answer("CLIENT", "-ERR unknown command 'CLIENT'") })
+	})
+}
+
+func saysWhoItIs(t *testing.T, prepare func(*redistest.Embedded)) {
+	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
+		prepare(s)
 		c := dial(t, s)
 		known := func() bool { return s.Int("EXISTS", lua.ClientKey(c.opts.Prefix, c.ID())) == 1 }
 		require.True(t, known())
 		for range 2 {
-			l, err := queueOf(c, "name").Acquire(t.Context())
-			require.NoError(t, err)
+			l := must.Got(queueOf(c, "name").Acquire(t.Context()))(t)
 			synctime.Pass(time.Second)
 			require.True(t, known())
 			synctime.Pass(5 * time.Minute)
@@ -82,12 +95,10 @@ func TestAClientSaysWhoItIsForAsLongAsItUsesAName(t *testing.T) {
 
 // In a bubble: a moment later is not a matter of luck.
 func TestAClientThatHasNothingToDoHasNoTimersAndNoSubscriptions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := redistest.Bubble(t)
+	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
 		a, b := dial(t, s), dial(t, s)
 		for _, name := range []string{"one", "two", "three"} {
-			l, err := queueOf(a, name).Acquire(t.Context())
-			require.NoError(t, err)
+			l := must.Got(queueOf(a, name).Acquire(t.Context()))(t)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			given := acquire(ctx, queueOf(b, name))
 			served := acquire(t.Context(), queueOf(b, name))
@@ -99,12 +110,10 @@ func TestAClientThatHasNothingToDoHasNoTimersAndNoSubscriptions(t *testing.T) {
 			l = <-served
 			require.NotNil(t, l)
 			require.NoError(t, l.Release(t.Context()))
-			_, err = queueOf(a, name).Try(t.Context())
-			require.NoError(t, err)
-			_, err = queueOf(a, name).ForceReleaseHolder(t.Context(), lease.Holder{})
+			require.NoError(t, must.Err(queueOf(a, name).Try(t.Context())))
+			_, err := queueOf(a, name).ForceReleaseHolder(t.Context(), lease.Holder{})
 			require.ErrorIs(t, err, lease.ErrInvalid, "who holds was not seen")
-			_, err = queueOf(a, name).ForceRelease(t.Context(), 0)
-			require.NoError(t, err)
+			require.NoError(t, must.Err(queueOf(a, name).ForceRelease(t.Context(), 0)))
 		}
 		synctime.Pass(10 * time.Second)
 		require.Zero(t, a.remains())
@@ -117,12 +126,10 @@ func TestAClientThatHasNothingToDoHasNoTimersAndNoSubscriptions(t *testing.T) {
 }
 
 func TestAHotLockKeepsItsSubscriptionAndALockOutOfUseDropsIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := redistest.Bubble(t)
+	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
 		a, b := dial(t, s), dial(t, s)
 		pass := func(from, to *Client) {
-			l, err := queueOf(from, "hot").Acquire(t.Context())
-			require.NoError(t, err)
+			l := must.Got(queueOf(from, "hot").Acquire(t.Context()))(t)
 			next := acquire(t.Context(), queueOf(to, "hot"))
 			synctime.Pass(50 * time.Millisecond)
 			require.NoError(t, l.Release(t.Context()))
@@ -145,32 +152,26 @@ func TestAHotLockKeepsItsSubscriptionAndALockOutOfUseDropsIt(t *testing.T) {
 func TestNewTakesTheConnectionsOfItsCallerAndLeavesThemOpen(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, s redistest.Backend) {
-		rc, err := rueidis.NewClient(s.Option())
-		require.NoError(t, err)
+		rc := must.Got(rueidis.NewClient(s.Option()))(t)
 		defer rc.Close()
-		c, err := New(rc, Options{Name: "guest"})
-		require.NoError(t, err)
+		c := must.Got(New(rc, Options{Name: "guest"}))(t)
 		other := dial(t, s)
 		for range 20 {
-			l, err := queueOf(other, "name").Acquire(t.Context())
-			require.NoError(t, err)
+			l := must.Got(queueOf(other, "name").Acquire(t.Context()))(t)
 			next := acquire(t.Context(), queueOf(c, "name"))
 			for info := (lease.Info{}); info.Waiting == 0; {
-				info, err = queueOf(other, "name").Inspect(t.Context())
-				require.NoError(t, err)
+				info = must.Got(queueOf(other, "name").Inspect(t.Context()))(t)
 			}
 			require.NoError(t, l.Release(t.Context()))
 			l = <-next
 			require.NotNil(t, l)
-			info, err := queueOf(other, "name").Inspect(t.Context())
-			require.NoError(t, err)
+			info := must.Got(queueOf(other, "name").Inspect(t.Context()))(t)
 			require.Equal(t, c.ID(), info.Holder.Client)
 			require.NoError(t, l.Release(t.Context()))
 		}
-		require.NoError(t, c.Close(t.Context()))
+		require.NoError(t, c.Shutdown(t.Context()))
 		require.NoError(t, rc.Do(t.Context(), rc.B().Ping().Build()).Error())
-		_, err = New(rc, Options{Prefix: "{"})
-		require.ErrorContains(t, err, "prefix")
+		require.ErrorContains(t, must.Err(New(rc, Options{Prefix: "{"})), "prefix")
 	})
 }
 
@@ -178,13 +179,9 @@ func TestClientsOfDifferentPrefixesDoNotMeet(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, s redistest.Backend) {
 		c := dial(t, s)
-		other, err := Dial(Options{Redis: s.Option(), Prefix: "other:app"})
-		require.NoError(t, err)
-		defer other.Close(context.Background())
-		l, err := queueOf(c, "name").Try(t.Context())
-		require.NoError(t, err)
-		m, err := queueOf(other, "name").Try(t.Context())
-		require.NoError(t, err)
+		other := must.Got(Dial(Options{Redis: s.Option(), Prefix: "other:app"}))(t)
+		defer other.Shutdown(context.Background())
+		l, m := must.Got(queueOf(c, "name").Try(t.Context()))(t), must.Got(queueOf(other, "name").Try(t.Context()))(t)
 		require.ElementsMatch(t, []string{"headwaiter:lock:{name}", "other:app:lock:{name}"}, s.List("KEYS", "*{*"))
 		require.NoError(t, l.Release(t.Context()))
 		require.NoError(t, m.Release(t.Context()))
@@ -195,12 +192,151 @@ func TestAURLReachesItsServer(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	s.Do("ACL", "SETUSER", "lock", "on", ">secret", "allkeys", "allchannels", "allcommands")
-	o, err := rueidis.ParseURL("redis://lock:secret@" + s.Addr() + "/3")
-	require.NoError(t, err)
-	c, err := Dial(Options{Redis: o})
-	require.NoError(t, err)
-	defer c.Close(context.Background())
-	_, err = queueOf(c, "name").Acquire(t.Context())
-	require.NoError(t, err)
+	o := must.Got(rueidis.ParseURL("redis://lock:secret@" + s.Addr() + "/3"))(t)
+	c := must.Got(Dial(Options{Redis: o}))(t)
+	defer c.Shutdown(context.Background())
+	require.NoError(t, must.Err(queueOf(c, "name").Acquire(t.Context())))
 	require.Contains(t, s.Text("INFO", "keyspace"), "db3:keys=2")
+}
+
+// An ask is what it always was, word for word, without an option; and goes without all keys.
+func TestAnAskWithoutABoundIsWhatItAlwaysWas(t *testing.T) {
+	c := must.Got(Dial(Options{Redis: redistest.Mini(t).Option()}))(t)
+	ask := func(p *lua.Protocol, terms Terms, extras ...string) (*ask, string) {
+		q := c.Queue(p, "name", terms).Says(nil, extras...)
+		tk := q.newTicket(t.Context())
+		s := must.Got(c.register(q.binding, tk))(t)
+		a := (&wait{ctx: t.Context(), ticket: tk, site: s, budget: conn.AttemptTime, mode: lua.Wait}).prepare(s.node())
+		text := tk.text
+		s.unsent(tk)
+		s.finish(tk, true)
+		return a, text
+	}
+	limited := DefaultTerms()
+	limited.QueueLimit = 3
+
+	a, text := ask(lua.Fairlock, DefaultTerms())
+	plain := []string{text, lua.Look, a.NotAfter, "", "0", "0", "1", lua.PhaseHeld}
+	require.Equal(t, plain, a.args)
+	require.Equal(t, 3, a.light)
+	a, text = ask(lua.Fairlock, limited)
+	plain[0], plain[1], plain[2] = text, "look 3", a.NotAfter
+	require.Equal(t, plain, a.args)
+	require.Equal(t, 3, a.light)
+
+	a, text = ask(lua.Semaphore, DefaultTerms(), "5")
+	plain = []string{text, lua.Look, a.NotAfter, "0", "0", c.highest(), "1", lua.PhaseHeld, c.who, "5", c.made}
+	require.Equal(t, plain, a.args)
+	a, text = ask(lua.Semaphore, limited, "5")
+	plain[0], plain[1], plain[2] = text, "look 3", a.NotAfter
+	require.Equal(t, plain, a.args)
+	require.NoError(t, c.Shutdown(t.Context()))
+}
+
+func TestPausesGrowToALimitAndAreLeftToChance(t *testing.T) {
+	for n := range 40 {
+		longest := min(retry.FirstBackoff<<min(n, 20), retry.LongestBackoff)
+		seen := map[time.Duration]bool{}
+		for range 100 {
+			d := retry.Backoff(n)
+			require.GreaterOrEqual(t, d, longest/2)
+			require.LessOrEqual(t, d, longest)
+			seen[d] = true
+		}
+		require.Greater(t, len(seen), 50)
+	}
+	require.Equal(t, time.Second, retry.Jitter(time.Second, time.Second))
+	require.Equal(t, time.Second, retry.Jitter(time.Second, 0))
+}
+
+func TestSentinelsAreToldApart(t *testing.T) {
+	all := []error{lease.ErrBusy, lease.ErrClosed, lease.ErrDeadlock, lease.ErrTooLarge, lease.ErrInvalid, lease.ErrMismatch, lease.ErrOutcomeUnknown, lease.ErrUnwoken, lease.ErrUnusable, lease.ErrNotHeld}
+	texts := map[string]bool{}
+	for i, a := range all {
+		texts[a.Error()] = true
+		for j, b := range all {
+			require.Equal(t, i == j, errors.Is(a, b))
+		}
+		require.Equal(t, strings.TrimSpace(a.Error()), a.Error())
+	}
+	require.Len(t, texts, len(all))
+}
+
+// rueidis takes an embedded server for a cluster where it is not told otherwise. It has one node, so those who
+// subscribe there are all, and dead waiters are skipped.
+func TestTheSubscribersOfAClusterOfOneNodeAreCounted(t *testing.T) {
+	o := redistest.Mini(t).Option()
+	o.ForceSingleClient = false
+	c := must.Got(Dial(Options{Redis: o}))(t)
+	require.True(t, c.servers.Clustered(), "it is not taken for a cluster: shows nothing")
+	require.Equal(t, "1", c.servers.Counted())
+	require.NoError(t, c.Shutdown(t.Context()))
+}
+
+func TestNames(t *testing.T) {
+	for _, name := range []string{"x", "{x}", "a}b", "{}", "ü", "a b", strings.Repeat("x", lease.MaxName), "\u00a0", "🔒",
+		"الطلبات", "किताब", "ใบสั่งซื้อ", "заказы", "注文", "주문", "הזמנות", "e\u0301",
+		"\u0645\u06cc\u200c\u0631\u0648\u0645", "\u0915\u094d\u200d\u0937", "\u0dc1\u0dca\u200d\u0dbb\u0dd3",
+	} {
+		require.NoError(t, names.CheckTag(name), "%q", name)
+	}
+	for name, want := range map[string]error{
+		"": lease.ErrInvalid, "}": lease.ErrInvalid, "}{": lease.ErrInvalid, "a\nb": lease.ErrInvalid, "a\tb": lease.ErrInvalid, "\x00": lease.ErrInvalid, "\x7f": lease.ErrInvalid,
+		"a\u202eb": lease.ErrInvalid, "a\u2066b": lease.ErrInvalid, "or\u200bders": lease.ErrInvalid, "\ufefforders": lease.ErrInvalid, "or\u00adders": lease.ErrInvalid,
+		"a\u2028b": lease.ErrInvalid, "a\u2029b": lease.ErrInvalid, "\ue000": lease.ErrInvalid, "\U000e0041": lease.ErrInvalid, "\u2060": lease.ErrInvalid,
+		"or\u200dders": lease.ErrInvalid, "\u0645\u06cc\u200c": lease.ErrInvalid, "\u0645\u200c\u200c\u0645": lease.ErrInvalid, "\u200c\u0645": lease.ErrInvalid,
+		"\U0001f469\u200d\U0001f4bb": lease.ErrInvalid,
+		"\xff":                       lease.ErrInvalid, "\xed\xa0\x80": lease.ErrInvalid, "\u0085": lease.ErrInvalid,
+		strings.Repeat("x", lease.MaxName+1): lease.ErrTooLarge, strings.Repeat("}", lease.MaxName+1): lease.ErrTooLarge,
+	} {
+		require.ErrorIs(t, names.CheckTag(name), want, "%q", name)
+		require.Less(t, len(names.CheckTag(name).Error()), 200)
+		require.Equal(t, want == lease.ErrInvalid && !strings.HasPrefix(name, "}") && name != "", !names.Printable(name), "%q", name)
+	}
+}
+
+func FuzzNames(f *testing.F) {
+	for _, seed := range []string{"x", "}x", "{}", "a{b}c", "a\nb", "\xff", ":", "ü"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if names.CheckTag(name) != nil {
+			return
+		}
+		// A name that is allowed has keys that share a slot, and is the one whose keys these are.
+		k := lua.Fairlock.Keys("headwaiter", name)
+		for _, key := range append(k.All(), k.Channel("client")) {
+			_, rest, _ := strings.Cut(key, "{")
+			tag, _, closed := strings.Cut(rest, "}")
+			require.True(t, closed && tag != "")
+			require.True(t, strings.HasPrefix(name, tag))
+			require.True(t, strings.HasPrefix(key, "headwaiter:lock:{"+name+"}"))
+		}
+		label := Queue{&binding{name: name}}.Label()
+		require.LessOrEqual(t, len(label), 64+len("…"))
+		require.True(t, strings.HasPrefix(name, strings.TrimSuffix(label, "…")))
+	})
+}
+
+func TestOptions(t *testing.T) {
+	o := must.Got(terms.Defaults(Options{}))(t)
+	require.Equal(t, "headwaiter", o.Prefix)
+	require.Equal(t, 2*time.Second, o.GrantLease)
+	require.Equal(t, 5*time.Second, o.Linger)
+	for want, o := range map[string]Options{
+		`prefix "a{b"`:                 {Prefix: "a{b"},
+		`prefix "a}b"`:                 {Prefix: "a}b"},
+		`prefix "a\nb"`:                {Prefix: "a\nb"},
+		`prefix "\xff"`:                {Prefix: "\xff"},
+		"at most 128 bytes":            {Prefix: strings.Repeat("x", 129)},
+		"grant lease -1ns":             {GrantLease: -1},
+		"grant lease 999.999µs":        {GrantLease: lease.MinLease - 1},
+		"linger must not be negative":  {Linger: -1},
+		"grant lease 2562047h47m16.85": {GrantLease: math.MaxInt64},
+	} {
+		_, err := terms.Defaults(o)
+		must.Fails(t, err, want, "headwaiter: ")
+		require.Less(t, len(err.Error()), 200)
+		require.ErrorContains(t, must.Err(Dial(o)), want)
+	}
 }

@@ -14,16 +14,23 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// Close ends waits with [lease.ErrClosed] and holds with [lease.ErrClientClosed], gives back what was held, and
+// Close is [Client.Shutdown] for at most 5 s, so that it can be deferred.
+func (c *Client) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), lease.CloseTime)
+	defer cancel()
+	return c.Shutdown(ctx)
+}
+
+// Shutdown ends waits with [lease.ErrClosed] and holds with [lease.ErrClientClosed], gives back what was held, and
 // closes the connections if they are the client's own. It waits for the server to confirm that, until ctx ends, and
 // with the server away for as long as there is something to give back: until the leases are over that the server may
 // know of, and a few seconds longer after requests that were not answered. What was not confirmed is an error, and ends
 // with its lease. A second call waits for the first, until its own ctx ends.
 //
-// On connections of the caller's that are being made at that moment, Close waits for rueidis to give that up, whatever ctx
+// On connections of the caller's that are being made at that moment, Shutdown waits for rueidis to give that up, whatever ctx
 // says: as long as the time-out of its Dialer or its ConnWriteTimeout. On the client's own it ends that; a DialCtxFn of the
 // caller's is to return when its context ends.
-func (c *Client) Close(ctx context.Context) error {
+func (c *Client) Shutdown(ctx context.Context) error {
 	retry.Given(ctx)
 	c.mu.Lock()
 	if c.closing {
@@ -145,9 +152,12 @@ func (t *ticket) owesLocked(now time.Time) (until time.Time) {
 }
 
 // owesLocked is until when the server may have the hold: to the end of its lease, or of what renewals without an
-// answer may have made of it.
+// answer may have made of it. A lease that has run out ends in the server by itself within its margin.
 func (h *hold) owesLocked(now time.Time) time.Time {
-	until := timers.Later(h.lasts.Deadline.Add(renewals.Margin(h.spans)), h.ghost)
+	until := h.ghost
+	if h.gone != lease.ErrExpired {
+		until = timers.Later(until, h.lasts.Deadline.Add(renewals.Margin(h.spans)))
+	}
 	if h.renewing {
 		until = timers.Later(until, now.Add(conn.AttemptTime+h.ticket.queue.terms.Lease))
 	}

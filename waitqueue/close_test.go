@@ -15,7 +15,9 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/outbox"
+	"github.com/headwaiter/headwaiter/internal/renewals"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
@@ -28,9 +30,7 @@ func dialThrough(t *testing.T, s *redistest.Embedded) (*Client, *faults.Dialer) 
 	d := faults.NewDialer(t, s.Dial)
 	o := s.Option()
 	o.DialCtxFn = d.DialCtx
-	c, err := Dial(Options{Redis: o, Name: "test"})
-	require.NoError(t, err)
-	return c, d
+	return must.Got(Dial(Options{Redis: o, Name: "test"}))(t), d
 }
 
 // A parting is a client that closes without a limit of its own, while its server is away.
@@ -48,10 +48,7 @@ func (p parting) queue(name string) Queue {
 
 // tries fails to get a name.
 func (p parting) tries(t *testing.T, call func(context.Context) (*lease.Lease, error)) {
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err := call(ctx)
-	require.Error(t, err)
+	require.Error(t, must.Err(call(must.Within(t, 100*time.Millisecond))))
 }
 
 // What a server can still need is over with the lease, or with the last request that may run late and its lease. So is
@@ -59,10 +56,7 @@ func (p parting) tries(t *testing.T, call func(context.Context) (*lease.Lease, e
 func TestCloseWithoutALimitEndsWithWhatIsOutstanding(t *testing.T) {
 	kill := func(_ *testing.T, p parting) { p.Kill() }
 	drop := func(_ *testing.T, p parting) { p.net.Drop() }
-	holds := func(t *testing.T, p parting) {
-		_, err := p.queue("held").Acquire(t.Context())
-		require.NoError(t, err)
-	}
+	holds := func(t *testing.T, p parting) { require.NoError(t, must.Err(p.queue("held").Acquire(t.Context()))) }
 	none := func(*testing.T, parting) {}
 	for _, x := range []struct {
 		what          string
@@ -75,6 +69,8 @@ func TestCloseWithoutALimitEndsWithWhatIsOutstanding(t *testing.T) {
 		{"a hold", holds, kill, none, partingLease, "Redis did not confirm 1 release(s)"},
 		{"a hold, with a server that says nothing", holds, drop, none, partingLease, "Redis did not confirm 1 release(s)"},
 		{"a hold that was lost long ago", holds, kill, func(*testing.T, parting) { synctime.Pass(time.Minute) }, 0, ""},
+		{"a hold that was lost just now", holds, kill,
+			func(*testing.T, parting) { synctime.Pass(partingLease - renewals.Margin(partingLease)/2) }, partingLease, ""},
 		{"a hold whose renewals nobody answers", holds, drop,
 			func(*testing.T, parting) { synctime.Pass(partingLease / 2) }, conn.AttemptTime + 2*partingLease, "Redis did not confirm 1 release(s)"},
 		{"a hold, and a call of Lock that nobody answered", holds, drop, func(t *testing.T, p parting) {
@@ -87,8 +83,7 @@ func TestCloseWithoutALimitEndsWithWhatIsOutstanding(t *testing.T) {
 			p.tries(t, p.queue("name").Acquire)
 			synctime.Pass(conn.AttemptTime + partingLease)
 			p.tries(t, p.queue("name").Acquire)
-			_, err := p.queue("name").Try(t.Context())
-			require.Error(t, err)
+			require.Error(t, must.Err(p.queue("name").Try(t.Context())))
 		}, 0, ""},
 		{"a call of TryLock that nobody answered", none, drop, func(t *testing.T, p parting) {
 			p.tries(t, p.queue("name").Try)
@@ -99,25 +94,22 @@ func TestCloseWithoutALimitEndsWithWhatIsOutstanding(t *testing.T) {
 			time.AfterFunc(time.Second, p.Restart)
 		}, conn.AttemptTime + partingLease, ""},
 		{"a call that waits", func(t *testing.T, p parting) {
-			other, err := Dial(Options{Redis: p.Option(), Name: "other"})
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = other.Close(context.Background()) })
-			_, err = queueOf(other, "name").Acquire(t.Context())
-			require.NoError(t, err)
+			other := must.Got(Dial(Options{Redis: p.Option(), Name: "other"}))(t)
+			t.Cleanup(func() { _ = other.Shutdown(context.Background()) })
+			require.NoError(t, must.Err(queueOf(other, "name").Acquire(t.Context())))
 			_ = acquire(t.Context(), p.queue("name"))
 			synctime.Pass(time.Second)
 		}, kill, none, conn.AttemptTime + partingLease, "and 1 abandoned call(s), which end with their leases: "},
 	} {
 		t.Run(x.what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := redistest.Bubble(t)
+			redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
 				c, d := dialThrough(t, s)
 				p := parting{c, s, d}
 				x.before(t, p)
 				x.fault(t, p)
 				x.after(t, p)
 				begun := time.Now()
-				err := c.Close(context.Background())
+				err := c.Shutdown(context.Background())
 				require.LessOrEqual(t, time.Since(begun), x.longest)
 				if x.complaint == "" {
 					require.NoError(t, err)
@@ -130,56 +122,59 @@ func TestCloseWithoutALimitEndsWithWhatIsOutstanding(t *testing.T) {
 	}
 }
 
+// What is deferred must end in the time that a service has to stop; who can wait for longer says so by Shutdown.
+func TestCloseWaitsForASilentServerForFiveSeconds(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c, d := dialThrough(t, s)
+		<-acquire(t.Context(), queueOf(c, "name"))
+		d.Freeze()
+		begun := time.Now()
+		require.ErrorIs(t, c.Close(), context.DeadlineExceeded)
+		require.Equal(t, lease.CloseTime, time.Since(begun))
+		d.Heal()
+	})
+}
+
 // A handler of signals closes, and so does the end of main: the process must not end before the holds are given back.
 func TestASecondCloseWaitsForTheFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := redistest.Bubble(t)
+	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
 		c, d := dialThrough(t, s)
-		_, err := queueOf(c, "name").Acquire(t.Context())
-		require.NoError(t, err)
+		require.NoError(t, must.Err(queueOf(c, "name").Acquire(t.Context())))
 		d.Delay(100 * time.Millisecond)
-		go func() { _ = c.Close(context.Background()) }()
+		go func() { _ = c.Shutdown(context.Background()) }()
 		synctest.Wait()
 		begun := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		require.ErrorIs(t, c.Close(ctx), context.DeadlineExceeded)
+		require.ErrorIs(t, c.Shutdown(must.Within(t, 50*time.Millisecond)), context.DeadlineExceeded)
 		require.Equal(t, 50*time.Millisecond, time.Since(begun), "it has a limit of its own")
-		require.NoError(t, c.Close(t.Context()))
+		require.NoError(t, c.Shutdown(t.Context()))
 		require.GreaterOrEqual(t, time.Since(begun), 100*time.Millisecond)
-		again, err := Dial(Options{Redis: s.Option(), Name: "other"})
-		require.NoError(t, err)
-		defer func() { _ = again.Close(context.Background()) }()
-		_, err = queueOf(again, "name").Try(t.Context())
-		require.NoError(t, err, "it is given back")
+		again := must.Got(Dial(Options{Redis: s.Option(), Name: "other"}))(t)
+		defer func() { _ = again.Shutdown(context.Background()) }()
+		require.NoError(t, must.Err(queueOf(again, "name").Try(t.Context())), "it is given back")
 	})
 }
 
 // The connections of a caller cannot be cut: what waits for an answer on them is left.
 func TestCloseDoesNotWaitForAnswersOnTheConnectionsOfItsCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := redistest.Bubble(t)
+	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
 		d := faults.NewDialer(t, s.Dial)
 		o := s.Option()
 		o.DialCtxFn = d.DialCtx
 		o.ConnWriteTimeout = time.Hour
 		o.PipelineMultiplex = -1 // One connection, which is there: Close waits for one that is being made.
-		rc, err := rueidis.NewClient(o)
-		require.NoError(t, err)
+		rc := must.Got(rueidis.NewClient(o))(t)
 		defer rc.Close()
 		defer d.Cut()
 		for _, x := range []struct {
 			given time.Duration
 			want  error
 		}{{300 * time.Millisecond, context.DeadlineExceeded}, {time.Minute, errNoAnswer}} {
-			c, err := New(rc, Options{Name: "guest"})
-			require.NoError(t, err)
-			_, err = c.Queue(lua.Fairlock, "name", Terms{Lease: partingLease}).Acquire(t.Context())
-			require.NoError(t, err)
+			c := must.Got(New(rc, Options{Name: "guest"}))(t)
+			require.NoError(t, must.Err(c.Queue(lua.Fairlock, "name", Terms{Lease: partingLease}).Acquire(t.Context())))
 			d.Drop()
 			begun := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), x.given)
-			require.ErrorIs(t, c.Close(ctx), x.want)
+			require.ErrorIs(t, c.Shutdown(ctx), x.want)
 			cancel()
 			require.LessOrEqual(t, time.Since(begun), min(x.given, partingLease))
 			d.Heal()
@@ -198,9 +193,7 @@ func dialBy(t *testing.T, d *faults.Dialer, s *redistest.Embedded, instead *atom
 		}
 		return d.DialCtx(ctx, address, n, c)
 	}
-	c, err := Dial(Options{Redis: o, Name: "test"})
-	require.NoError(t, err)
-	return c
+	return must.Got(Dial(Options{Redis: o, Name: "test"}))(t)
 }
 
 // Where the network is gone a connection is made for as long as its time-out.
@@ -211,8 +204,7 @@ func TestCloseEndsConnectionsThatAreBeingMade(t *testing.T) {
 		d := faults.NewDialer(t, s.Dial)
 		var instead atomic.Pointer[func(context.Context) error]
 		c := dialBy(t, d, s, &instead)
-		_, err := queueOf(c, "held").Acquire(t.Context())
-		require.NoError(t, err)
+		require.NoError(t, must.Err(queueOf(c, "held").Acquire(t.Context())))
 		synctime.Pass(time.Second) // It listens.
 		gone := func(ctx context.Context) error {
 			select {
@@ -231,9 +223,7 @@ func TestCloseEndsConnectionsThatAreBeingMade(t *testing.T) {
 		}()
 		synctime.Pass(time.Second)
 		begun := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		require.ErrorIs(t, c.Close(ctx), context.DeadlineExceeded)
+		require.ErrorIs(t, c.Shutdown(must.Within(t, patience)), context.DeadlineExceeded)
 		require.Equal(t, patience, time.Since(begun))
 		require.ErrorIs(t, <-call, lease.ErrClosed)
 	})
@@ -241,20 +231,17 @@ func TestCloseEndsConnectionsThatAreBeingMade(t *testing.T) {
 
 // It is called on goroutines of the client too.
 func TestAPanicOfTheFunctionThatDialsIsAnError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := redistest.Bubble(t)
+	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
 		d := faults.NewDialer(t, s.Dial)
 		var instead atomic.Pointer[func(context.Context) error]
 		c := dialBy(t, d, s, &instead)
-		defer func() { _ = c.Close(context.Background()) }()
-		l, err := queueOf(c, "held").Acquire(t.Context())
-		require.NoError(t, err)
+		defer func() { _ = c.Shutdown(context.Background()) }()
+		l := must.Got(queueOf(c, "held").Acquire(t.Context()))(t)
 		synctime.Pass(time.Second) // It listens.
 		broken := func(context.Context) error { panic("dialer") }
 		instead.Store(&broken)
 		d.Cut()
-		_, err = queueOf(c, "name").Try(t.Context())
-		require.ErrorContains(t, err, "the function that dials panicked: dialer")
+		require.ErrorContains(t, must.Err(queueOf(c, "name").Try(t.Context())), "the function that dials panicked: dialer")
 		instead.Store(nil)
 		require.NoError(t, l.Release(t.Context()))
 	})
@@ -263,18 +250,17 @@ func TestAPanicOfTheFunctionThatDialsIsAnError(t *testing.T) {
 // An end that is answered behind the last answer that it had to wait for is sent once more. Close waits for that, as
 // long as there is the ticket.
 func TestATicketIsKeptUntilItsRepeatedEndIsAnswered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := redistest.Bubble(t)
+	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
 		c, d := dialThrough(t, s)
-		defer func() { _ = c.Close(context.Background()) }()
+		defer func() { _ = c.Shutdown(context.Background()) }()
 		d.Delay(5 * time.Millisecond) // The repeated end is not answered before the look below.
 		q := queueOf(c, "name")
 		ticket := q.newTicket(t.Context())
-		at, err := c.register(q.binding, ticket)
-		require.NoError(t, err)
+		at := must.Got(c.register(q.binding, ticket))(t)
 		at.mu.Lock()
 		ticket.state, ticket.inflight, ticket.endAgain = ending, 1, true
-		at.settledLocked(ticket) // The answer of a look, while that of the end is on its way.
+		at.answers.Sent(time.Now())
+		at.settledLocked(ticket, true) // The answer of a look, while the end's is on its way.
 		at.mu.Unlock()
 		at.endAnswered(&end{site: at, text: ticket.text, ticket: ticket}, conn.Sending(), &lua.Head{}, nil)
 		state := func() state {
@@ -296,8 +282,7 @@ func TestCloseWaitsForTheEndOfWhatAnAnswerHasGranted(t *testing.T) {
 		const way = 40 * time.Millisecond
 		s := redistest.Bubble(t)
 		c, d := dialThrough(t, s)
-		l, err := queueOf(c, "one").Acquire(t.Context())
-		require.NoError(t, err)
+		l := must.Got(queueOf(c, "one").Acquire(t.Context()))(t)
 		d.Delay(way)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -305,10 +290,9 @@ func TestCloseWaitsForTheEndOfWhatAnAnswerHasGranted(t *testing.T) {
 		synctime.Pass(way / 2)
 		l.Unlock() // Its end is sent at once.
 		synctime.Pass(way)
-		require.NoError(t, c.Close(t.Context()))
+		require.NoError(t, c.Shutdown(t.Context()))
 		require.Nil(t, <-given)
-		l, err = queueOf(dial(t, s), "two").Try(t.Context())
-		require.NoError(t, err)
+		l = must.Got(queueOf(dial(t, s), "two").Try(t.Context()))(t)
 		require.NoError(t, l.Release(t.Context()))
 	})
 }

@@ -95,8 +95,9 @@
 //	R1  Requests about one ticket take effect in the order of their sending, or the later ones are repeated
 //	    until they did: one connection carries the commands of a node, and the end of a ticket is sent
 //	    again after whatever was in flight for it has been answered or can no longer run.
-//	R2  A channel has one state machine. A subscription goes out only after the end of the one before,
-//	    and a ticket queues only when the present one is confirmed.
+//	R2  On each connection a channel has one state machine. A subscription goes out only after the end of the
+//	    one before, and a ticket queues only when the present one is confirmed. A connection that is replaced
+//	    goes on until the next one has confirmed all that is wanted.
 //	R3  Whatever frees, removes, queues again or finds something over its time serves the queue
 //	    (queue.advance) before it decides anything else.
 //	R4  Whether a head can hear is asked (PUBSUB NUMSUB) before it is granted. What PUBLISH answers is no
@@ -135,7 +136,7 @@
 //	I4  A holder's context has ended, by its own clock, before the server ends its lease.
 //	I5  A state that waits has a timer that ends in a check.
 //	I6  Every key expires about a minute after the last thing that could need it; latches and barriers after
-//	    their lifetime, a semaphore that was resized after 30 days, a history after a day, the mark of a
+//	    their lifetime, a semaphore whose number is not the stated one after 30 days, a history after a day, the mark of a
 //	    server's run after a week.
 //	I7  A script does a bounded amount of work and says when there is more.
 //	I8  Every script may run twice for the same ticket with the result of running once.
@@ -156,8 +157,11 @@
 //	the reply is lost             the same request again has the same answer (I8)
 //	the request arrives late      refused by its not-after (R7)
 //	the connection is cut         subscriptions are made again, and each confirmation is followed by a check
+//	no connection can be made     one is tried at once, then at most two a second for all that a client does at a node
 //	the address leads elsewhere   as a server that forgets; a subscription that stayed behind is not counted
 //	                              there, so the ticket is skipped, and skipped again: then its client is deaf
+//	the server refuses writes     for lack of replicas, or because it cannot save: ends are repeated and queued tickets
+//	                              wait. A new call waits for replicas, and fails at once where the server cannot save
 //	the server forgets            holders are told by their renewals, waiters queue again with their arrivals
 //	the clock of the server steps forward: leases end early and the holders are told by their renewals;
 //	                              back: a lease that ends later than it could is cut to its length
@@ -175,14 +179,14 @@
 //
 // # Queues that end
 //
-// A call may have a bound: how many may wait, or that it must hold before its deadline. Its ask is refused where the queue
-// has no room for it by that, and leaves nothing behind. The script has served the queue before it decides (R3), and where
-// it would refuse it looks at the tickets, from the head on: those of dead clients leave the queue, but for R6. What a look
-// has found counts for 50 ms, or for 500 µs a ticket if that is more, so that refusals stay cheap. A client that cannot hear yet is refused at its first ask, or by the check that would queue its ticket.
+// A call may have a bound: how many may wait. Its ask is refused where the queue has no room for it, and leaves nothing.
+// The script has served the queue before it decides (R3). Where it would refuse, it looks at the tickets from the head on:
+// tickets of dead clients leave the queue, except where R6 keeps them. What a look has found counts for 50 ms, or for 500 µs
+// a ticket if that is more, so that refusals stay cheap. A client that cannot hear yet is refused at its first ask, or by the
+// check that would queue its ticket.
 //
 //	I11 A ticket is refused only before it has had a place that its client knows of, and only where as many tickets of
-//	    living clients wait as its limit says, or where the first of them has waited so long that its deadline is too
-//	    near. No ticket gets its first place beyond its limit.
+//	    living clients wait as its limit says. No ticket gets its first place beyond its limit.
 //
 // # Entering again
 //
@@ -240,6 +244,18 @@
 //	I10 The outcome of a generation never changes: a latch once open is open, a barrier trips with exactly
 //	    as many arrivals as there are parties, or is broken.
 //
+// # Requests without a ticket
+//
+// To count down, to set, to reset, to resize and to free by force has no ticket: the call sends its request until it is
+// answered. An earlier attempt may run after that. So the server notes what it said to each request, also where it changed
+// nothing, and a repeated request is answered the same. A client sends its requests about a name in lanes, one after the other
+// in each, so that one note a lane is enough: the number of the last request and what it was told. A call that ends with an
+// error leaves a request in doubt. The client's next call about that name overtakes it first: it notes that the request is
+// over. Requests of a holder have an order of their own; other calls wait for the not-after of one that was given up.
+//
+//	I16 What a request without a ticket was told is not changed by an older attempt of it, nor, if it was given up,
+//	    does it have an effect once a later call of its client about the name has returned.
+//
 // # Without subscriptions
 //
 // A client that polls subscribes to nothing ([Options].WithoutSubscribe). Its tickets queue as if it heard, nobody counts
@@ -251,6 +267,14 @@
 // no pause so far ahead is longer. What else a message tells comes later: a release by force and that somebody waits
 // (I12) by renewals, the end of a hold in transit by a look. A call that holds some of several names looks before it gives
 // them back, as the rest may be granted and not seen yet.
+//
+// # Looks that go together
+//
+// A client that waits for thousands of names looks at each as often as if it were the only one. The usual looks are due at
+// the ticks of a grid, and those of one tick at one node go together, in few scripts. Such a script does nothing but prolong
+// keys (I6), and says of which tickets there is no news: they are queued, leases go on, and nothing is to be served. Any other
+// name gets a check of its own at once. What must not wait for that goes alone, as ever: a look when the lease ends that was
+// in force, after a gap, of a client that is deaf or polls, after one that failed, at an event, and where one name is due.
 //
 // # Clusters
 //

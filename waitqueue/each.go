@@ -43,10 +43,10 @@ func TryEach(ctx context.Context, queues ...Queue) []Outcome { return each(ctx, 
 func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 	retry.Given(ctx)
 	all := make([]Outcome, len(queues))
-	waits := make([]*wait, len(queues))
 	named := make(map[any]bool, len(queues))
-	together := make(map[*conn.Node][]*wait)
+	together := make(map[*conn.Node][]oneOf)
 	asking := ctx // until the shortest of the waits is over: the others ask again by themselves then
+	var rest sync.WaitGroup
 	for i, q := range queues {
 		if all[i].Err = q.usable(ctx); all[i].Err != nil {
 			continue
@@ -65,36 +65,32 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 			continue
 		}
 		defer free()
-		if all[i].Err = q.terms.Admits(mine, mode); all[i].Err != nil {
-			continue
-		}
 		if until, ok := mine.Deadline(); ok && earlier(until, asking) {
 			asking = mine
 		}
-		if waits[i], all[i].Err = q.begin(mine, mode); all[i].Err != nil {
+		w, err := q.begin(mine, mode)
+		if err != nil {
+			all[i].Err = err
 			continue
 		}
-		w := waits[i]
-		if !w.site.unsettled() { // Else it asks by itself, behind those ends.
-			n := w.site.node()
-			together[n] = append(together[n], w)
+		w.ticket.joint = true
+		one := oneOf{w, &all[i]}
+		if w.site.unsettled() { // It asks by itself, behind those ends.
+			rest.Go(one.toTheEnd)
+			continue
 		}
+		n := w.site.node()
+		together[n] = append(together[n], one)
 	}
-	askEach(asking, together)
-	var rest sync.WaitGroup
-	for i, w := range waits {
-		switch {
-		case w == nil:
-		case w.settled():
-			all[i].Lease, all[i].Err = w.toTheEnd()
-		default:
-			rest.Go(func() { all[i].Lease, all[i].Err = w.toTheEnd() })
-		}
+	for n, waits := range together {
+		rest.Go(func() { askEach(asking, n, waits, &rest) })
 	}
 	rest.Wait()
 	for i, o := range all {
 		if o.Lease != nil && o.Lease.Context().Err() != nil {
 			all[i] = Outcome{Err: context.Cause(o.Lease.Context())}
+		} else if o.Lease != nil {
+			Returned(o.Lease)
 		}
 	}
 	return all
@@ -106,54 +102,69 @@ func earlier(t time.Time, ctx context.Context) bool {
 	return !ok || t.Before(until)
 }
 
-// settled reports whether a wait has nothing to wait for.
-func (w *wait) settled() bool {
-	w.site.mu.Lock()
-	defer w.site.mu.Unlock()
-	return w.ticket.state == held || w.ticket.refused != nil || w.ticket.err != nil
+// A oneOf is the wait for one of several queues, and where its outcome goes.
+type oneOf struct {
+	*wait
+	outcome *Outcome
 }
 
-// askEach sends the first asks of many waits, those to one server together. What is not answered until ctx ends, or not
-// at all, each wait asks for again by itself.
-func askEach(ctx context.Context, together map[*conn.Node][]*wait) {
-	var servers sync.WaitGroup
-	for n, waits := range together {
-		servers.Go(func() {
-			for len(waits) > 0 && ctx.Err() == nil {
-				batch := waits[:min(len(waits), eachBatch)]
-				waits = waits[len(batch):]
-				c := batch[0].site.client
-				asks := make([]*ask, len(batch))
-				for i, w := range batch {
-					asks[i] = w.prepare(n)
-				}
-				answerEach(batch, c.sendFor(ctx, n, asks, nil, func() {}))
+func (w oneOf) toTheEnd() { w.outcome.Lease, w.outcome.Err = w.wait.toTheEnd() }
+
+// askEach sends the first asks of many waits at one server together. What is not answered until ctx ends, or not
+// at all, each wait asks for again by itself. Each goes on as soon as its own answer is there: nothing else renews what
+// it was granted.
+func askEach(ctx context.Context, n *conn.Node, waits []oneOf, rest *sync.WaitGroup) {
+	for batch := range slices.Chunk(waits, eachBatch) {
+		if ctx.Err() == nil {
+			asks := make([]*ask, len(batch))
+			for i, w := range batch {
+				asks[i] = w.prepare(n)
 			}
-		})
+			answers := batch[0].site.client.sendFor(ctx, n, asks, nil, func() {})
+			for i := range answers { // None if nobody waited for them.
+				batch[i].told(&answers[i])
+			}
+		}
+		for _, w := range batch {
+			w.goOn(rest)
+		}
 	}
-	servers.Wait()
 }
 
-// answerEach tells the waits what the answers mean to them; none if nobody waited for the answers.
-func answerEach(batch []*wait, answers []answer) {
-	for i, a := range answers {
-		if a.err != nil {
-			continue
-		}
-		w := batch[i]
-		if err := w.answered(&a); err != nil {
-			w.site.mu.Lock()
-			w.ticket.refused = err
-			w.site.mu.Unlock()
-		}
+// told is what the answer to an ask that went with others means to a wait.
+func (w oneOf) told(a *answer) {
+	if a.err != nil {
+		return
+	}
+	if err := w.answered(a); err != nil {
+		w.site.mu.Lock()
+		w.ticket.refused = err
+		w.site.mu.Unlock()
+	}
+}
+
+// goOn takes what was granted, and ends a wait that has failed. What has to wait, for its turn or for another word of the
+// server, does so beside the others.
+func (w oneOf) goOn(rest *sync.WaitGroup) {
+	w.site.mu.Lock()
+	failed := w.ticket.refused != nil || w.ticket.err != nil
+	w.site.mu.Unlock()
+	if failed || w.ctx.Err() != nil {
+		w.toTheEnd()
+		return
+	}
+	if w.outcome.Lease = w.site.grasp(w.ctx, w.ticket, time.Since(w.begun)); w.outcome.Lease == nil {
+		rest.Go(w.toTheEnd)
 	}
 }
 
 // ReleaseEach releases leases: the leases on one server in one round trip. The errors are in their order, and those of
-// [lease.Lease.Release]; a lease that is nil, as that of an [Outcome] with an error, is passed over. A server that does not
+// [lease.Lease.Release]: ctx may come from any of the holds, and each error names its hold; a lease that is nil, as that of an [Outcome] with an error, is passed over. A server that does not
 // answer holds up none of the others.
 func ReleaseEach(ctx context.Context, leases ...*lease.Lease) []error {
 	retry.Given(ctx)
+	ctx, free := lease.Outlasting(ctx, leases...) // Once for all: each that is given back ends what comes from it.
+	defer free()
 	errs := make([]error, len(leases))
 	var rest sync.WaitGroup
 	together := make(map[*conn.Node][]freeing)
@@ -196,8 +207,9 @@ func releaseAt(ctx context.Context, n *conn.Node, endings []freeing, errs []erro
 	}
 	for i, e := range endings {
 		h := e.share.hold
-		errs[e.index] = h.conclude(ctx, &replies[i])
-		h.released(e.held, errs[e.index])
+		err := h.conclude(ctx, &replies[i])
+		errs[e.index] = e.share.Keeper.Named(err)
+		h.released(e.held, err)
 	}
 }
 
@@ -209,8 +221,9 @@ func releaseAt(ctx context.Context, n *conn.Node, endings []freeing, errs []erro
 func AskAll(ctx context.Context, claims []*Claim, keep bool, waiting func()) (refused bool, err error) {
 	first := claims[0]
 	budget, begun := conn.AttemptTime, first.wait.begun
+	unanswered := false // the last ask
 	failed := func(err, last error) error {
-		return &lease.WaitError{Place: -1, Waited: time.Since(begun), Last: last, Err: err}
+		return &lease.WaitError{Place: -1, Waited: time.Since(begun), Last: last, Err: err, Unanswered: unanswered && err != lease.ErrClosed}
 	}
 	mode := lua.Try
 	if keep {
@@ -222,13 +235,16 @@ func AskAll(ctx context.Context, claims []*Claim, keep bool, waiting func()) (re
 			return false, failed(retry.WhyEnded(ctx), last)
 		}
 		refused, late, err := askAll(ctx, claims, mode, budget)
+		unanswered = err != nil
 		switch {
 		case err == nil && !late:
 			return refused, failureOf(claims)
 		case err == nil:
 			budget = min(2*budget, conn.LongestAttempt)
-		case !conn.Transient(err) || first.wait.mode == lua.Try && tries > 0 && time.Since(begun) > retry.TryTime:
+		case !first.wait.passes(err):
 			return false, conn.Advise(err)
+		case first.wait.mode == lua.Try && tries > 0 && time.Since(begun) > retry.TryTime:
+			return false, failed(conn.Advise(err), nil)
 		default:
 			last = retry.Last(ctx, conn.Advise(err), last)
 			waiting()
@@ -255,7 +271,7 @@ func failureOf(claims []*Claim) error {
 // askAll sends one script for all claims that no message was faster for, and takes in the answers.
 func askAll(ctx context.Context, claims []*Claim, mode string, budget time.Duration) (refused, late bool, err error) {
 	for _, c := range claims {
-		if err := c.wait.site.afterEnds(ctx, c.wait.mode); err != nil {
+		if err := c.wait.afterEnds(ctx); err != nil {
 			return false, false, err
 		}
 	}
@@ -373,6 +389,13 @@ func (c *Claim) Take() *lease.Lease {
 func (c *Claim) Leave(err error) {
 	c.wait.site.finish(c.wait.ticket, c.wait.clean)
 	c.wait.ended(err)
+}
+
+// AwaitEnd waits, within ctx, until what a claim that has ended was granted is given back.
+func (c *Claim) AwaitEnd(ctx context.Context) {
+	if c.wait.site != nil {
+		c.wait.awaitEnd(ctx)
+	}
 }
 
 // Below says that a hold is a part of one with a higher token: whoever holds the name next gets a token above that one,

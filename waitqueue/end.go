@@ -44,6 +44,7 @@ type end struct {
 	text   string
 	token  uint64  // only if it holds with this token, or with one that has led to it ([Hold.Pass]); 0 for any
 	ticket *ticket // nil if the ticket is unknown: a grant that is given back
+	rests  bool    // the name is to stay taken for as long as the server was told
 	repeat bool    // it is the end of a ticket once more, which the ticket waits for
 	tries  int
 	unsure bool         // an attempt had no answer: it may have done it
@@ -57,7 +58,9 @@ type end struct {
 }
 
 // end is the last request of the ticket.
-func (t *ticket) end() end { return end{site: t.site, text: t.text, ticket: t, token: t.used} }
+func (t *ticket) end() end {
+	return end{site: t.site, text: t.text, ticket: t, token: t.used, rests: t.rests}
+}
 
 // push sees that the end is sent: at once, or also with an ask that comes soon.
 func (d *end) push(atOnce bool) {
@@ -87,6 +90,11 @@ func (s *site) endLocked(t *ticket) {
 		return
 	}
 	t.to(ending)
+	t.rests = t.restsLocked()
+	if s.copied {
+		s.forgetLocked(t) // What the server has may be the other copy's.
+		return
+	}
 	t.endAgain = t.endAgain || t.inflight > 0
 	d := t.end()
 	d.push(true)
@@ -197,7 +205,10 @@ func (d *end) args() []string {
 	if light, _ := d.site.proto.Light(); light {
 		args[1], args[2] = args[2], args[1]
 	}
-	if note := d.note(); note != "" {
+	switch note := d.note(); {
+	case d.rests:
+		args = append(args, note, lua.EndRests)
+	case note != "":
 		args = append(args, note)
 	}
 	return args
@@ -224,9 +235,12 @@ func (s *site) endAnswered(d *end, a conn.Attempt, r *lua.Head, err error) {
 		t.unlockedLocked(t.refused)
 		t.acknowledgeLocked() // The end itself may have to be sent once more.
 	}
-	if err != nil && conn.Transient(err) {
+	if err != nil && conn.Mendable(err) {
 		d.unsure = d.unsure || !conn.Answered(err) && !conn.Unsent(err)
-		d.retryLocked()
+		if t != nil {
+			t.endRefusedLocked(err)
+		}
+		d.retryLocked(err)
 		return
 	}
 	if d.repeat {
@@ -246,13 +260,27 @@ func (s *site) endAnswered(d *end, a conn.Attempt, r *lua.Head, err error) {
 	}
 }
 
+// endRefusedLocked notes that a request for the end of a ticket failed, and tells the calls that have to follow that end
+// where the server has refused it with an error that only somebody mends.
+func (t *ticket) endRefusedLocked(err error) {
+	if t.hold != nil {
+		t.hold.endFailure = err
+	}
+	if u := t.unlock; u != nil && !conn.Transient(err) && !u.isStuck {
+		u.isStuck = true
+		if u.stuck != nil {
+			close(u.stuck)
+		}
+	}
+}
+
 // mostLeaving is how many ends without a ticket may be under way for a name, which bounds what forged messages cost. A
 // grant that is not given back ends with its grant lease.
 const mostLeaving = 4096
 
 // giveBackLocked ends a grant to a ticket that is not known here any more.
 func (s *site) giveBackLocked(text string, token uint64) {
-	if lua.TicketClient(text) != s.client.id || strings.Count(text, ":") != 5 || len(s.leaving) >= mostLeaving {
+	if lua.TicketClient(text) != s.id || strings.Count(text, ":") != 5 || len(s.leaving) >= mostLeaving {
 		s.client.stats.Forged.Add(1)
 		return
 	}
@@ -262,6 +290,9 @@ func (s *site) giveBackLocked(text string, token uint64) {
 // endGhostLocked ends what a ticket has under a number that it does not go by any more, when no request that names it
 // can run after that.
 func (s *site) endGhostLocked(text string, at time.Time) {
+	if s.copied {
+		return
+	}
 	s.newEndLocked(text, 0, at).later(at)
 }
 
@@ -279,7 +310,7 @@ func (s *site) newEndLocked(text string, token uint64, at time.Time) *end {
 func (t *ticket) repeatLocked() {
 	t.endAgain = false
 	t.repeats++
-	d := &end{site: t.site, text: t.text, ticket: t, repeat: true}
+	d := &end{site: t.site, text: t.text, ticket: t, rests: t.restsLocked(), repeat: true}
 	if !t.acknowledged {
 		d.token = t.used // Else what the ticket has now is another grant, whatever its token.
 	}
@@ -299,7 +330,7 @@ func (t *ticket) oweLocked(owed bool) {
 }
 
 // retryLocked sends an end again that was not answered, for as long as that can help.
-func (d *end) retryLocked() {
+func (d *end) retryLocked(why error) {
 	d.tries++
 	if d.until.IsZero() {
 		d.until = timers.Later(time.Now().Add(endsTime), d.owes)
@@ -311,7 +342,10 @@ func (d *end) retryLocked() {
 		}
 	}
 	if time.Now().After(d.until) {
-		d.overLocked(errNoAnswer)
+		if !conn.Answered(why) {
+			why = errNoAnswer
+		}
+		d.overLocked(conn.Advise(why))
 		return
 	}
 	d.later(time.Now().Add(retry.Backoff(d.tries - 1)))

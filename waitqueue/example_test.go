@@ -19,9 +19,8 @@ import (
 )
 
 func ExampleClient_Stats() {
-	clients, end := kit.Clients(1)
+	ctx, clients, end := kit.Ready(1)
 	defer end()
-	ctx := context.Background()
 
 	if err := fairlock.New(clients[0], "orders:42").Do(ctx, func(context.Context) error { return nil }); err != nil {
 		panic(err)
@@ -29,6 +28,21 @@ func ExampleClient_Stats() {
 	stats := clients[0].Stats()
 	fmt.Println(stats.Asks, stats.Granted, stats.Lost)
 	// Output: 1 1 0
+}
+
+// A process that was restored from a snapshot may have a twin: it holds nothing any more.
+func ExampleClient_Restored() {
+	clients, end := kit.Clients(1)
+	defer end()
+
+	held, err := fairlock.New(clients[0], "orders:42").Lock(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	before := clients[0].ID()
+	clients[0].Restored() // The first thing after the restore.
+	fmt.Println(context.Cause(held.Context()), clients[0].ID() == before)
+	// Output: lease lost: orders:42: the process is a copy of the holder false
 }
 
 func ExampleServerTime() {
@@ -67,9 +81,8 @@ func ExampleCheckLifetime() {
 }
 
 func ExampleReleaseEach() {
-	clients, end := kit.Clients(1)
+	ctx, clients, end := kit.Ready(1)
 	defer end()
-	ctx := context.Background()
 
 	var held []*lease.Lease
 	for _, o := range fairlock.LockEach(ctx, fairlock.New(clients[0], "orders:42"), fairlock.New(clients[0], "orders:43")) {
@@ -117,7 +130,7 @@ func ExampleWiringOf() {
 	wiring.Name(ctx, before)
 	fmt.Println(before.Holders[0].Who == infos[0].Holder.Who)
 	_ = held.Release(ctx)
-	fmt.Println(client.Close(ctx))
+	fmt.Println(client.Shutdown(ctx))
 	_, err = waitqueue.WiringOf(client)
 	fmt.Println(err)
 
@@ -158,6 +171,110 @@ func ExampleNew() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(client.Close(context.Background()))
+	fmt.Println(client.Close())
 	// Output: <nil>
+}
+
+// calls counts the calls of a layer.
+type calls struct{ begun int }
+
+func (*calls) Close() {}
+
+// How a layer over the queue lets two calls use one hold, one after the other, and a third one ask with its end.
+func ExampleQueue_Claim() {
+	ctx, clients, end := kit.Ready(1)
+	defer end()
+
+	// Three tokens: two for calls that are passed the hold.
+	q := clients[0].Queue(lua.Fairlock, "orders:42", waitqueue.DefaultTerms()).For(lua.Exclusive, 3).Refusing(nil)
+	layer, err := q.Layer("example", func() waitqueue.Layer { return &calls{} })
+	if err != nil {
+		panic(err)
+	}
+	claim := func() *waitqueue.Claim {
+		layer.(*calls).begun++
+		c, err := q.Claim(ctx, false)
+		if err != nil {
+			panic(err)
+		}
+		return c
+	}
+	first, second, third, fourth := claim(), claim(), claim(), claim()
+	q.Subscribe() // The third will have to be in the queue at once.
+	fmt.Println(layer.(*calls).begun, fourth.Busy(), fourth.GiveUp(lease.ErrBusy) != nil)
+
+	hold, err := first.Wait(false)
+	if err != nil {
+		panic(err)
+	}
+	release := func(context.Context) error { return nil } // What a layer decides here, this example does below.
+	use := hold.Lease(release, nil).Lease()
+	hold.Want(func() {}) // What a layer does when others wait for the hold in the queue.
+	_ = use.Release(ctx)
+	for !hold.Pass(second, false) {
+		time.Sleep(time.Millisecond) // The server's clock has to come to the token.
+	}
+	fmt.Println("rests:", hold.Rest(time.Minute))
+	caller, err := q.Caller(ctx)
+	if err != nil {
+		panic(err)
+	}
+	for !hold.Pass(&caller, false) {
+		time.Sleep(time.Millisecond) // As above.
+	}
+	next := hold.Lease(release, nil).Lease()
+	fmt.Println(next.Token()-use.Token(), hold.Context().Err(), next.Context().Err())
+
+	ready := make(chan struct{})
+	fmt.Println(hold.Release(ctx, third, func() { close(ready) }), hold.Context().Err(), next.Context().Err())
+	<-ready
+	hold, err = third.Wait(true)
+	fmt.Println(err, hold.Lease(release, nil).Lease().Token() > next.Token(), hold.Release(ctx, nil, nil))
+	// Output:
+	// 4 <nil> true
+	// rests: true
+	// 2 <nil> <nil>
+	// <nil> context canceled context canceled
+	// <nil> true <nil>
+}
+
+// A call for several names that fails leaves none of them to be waited for.
+func ExampleClaim_AwaitEnd() {
+	ctx, clients, end := kit.Ready(1)
+	defer end()
+
+	q := clients[0].Queue(lua.Fairlock, "a", waitqueue.DefaultTerms())
+	claim := kit.Must(q.Claim(ctx, false))
+	fmt.Println(claim.Enter(time.Now()))
+	fmt.Println(waitqueue.AskAll(ctx, []*waitqueue.Claim{claim}, false, func() {}))
+	fmt.Println(kit.Must(q.Inspect(ctx)).Held)
+	claim.Leave(lease.ErrReplicas)
+	claim.AwaitEnd(ctx)
+	fmt.Println(kit.Must(q.Inspect(ctx)).Held)
+	// Output:
+	// <nil>
+	// false <nil>
+	// true
+	// false
+}
+
+// Nobody can call Progress before the call for several names returns.
+func ExampleReturned() {
+	ctx, clients, end := kit.Ready(1)
+	defer end()
+
+	terms := waitqueue.DefaultTerms()
+	terms.MaxStall = time.Second
+	claim := kit.Must(clients[0].Queue(lua.Fairlock, "a", terms).Claim(ctx, false))
+	fmt.Println(claim.Enter(time.Now()))
+	held := kit.Must(claim.Await(ctx))
+	fmt.Println(time.Until(held.Deadline()) > terms.MaxStall)
+	waitqueue.Returned(held)
+	fmt.Println(time.Until(held.Deadline()) > terms.MaxStall)
+	fmt.Println(held.Release(ctx))
+	// Output:
+	// <nil>
+	// true
+	// false
+	// <nil>
 }

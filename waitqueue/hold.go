@@ -44,6 +44,8 @@ type hold struct {
 	short    time.Time     // until when a renewal may come late that makes the lease short: later ones do not make it longer
 	kept     int64         // server µs until which the key lives, as the renewal that prolonged it has said
 	gone     error         // why it was lost
+
+	endFailure error // why the last request for its end failed
 }
 
 // A use is what one call has of a hold. A hold has one, unless a layer lets several calls use it one after the other
@@ -63,7 +65,7 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 		return nil
 	}
 	g := t.grant
-	if g.stale() || lease.Slept()-g.slept > timers.WokeUp || !g.vouched && s.proof(t.queue.terms) != (conn.Proof{}) {
+	if g.stale() || lease.Slept()-g.slept > timers.WokeUp || t.shortLocked() || !g.vouched && s.proof(t.queue.terms) != (conn.Proof{}) {
 		t.to(confirming)
 		return nil
 	}
@@ -73,18 +75,55 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 		return nil
 	}
 	h := &hold{ticket: t, token: g.token, use: use{token: g.token, since: g.from, teller: t.teller}, spans: g.lasts, limit: g.limit, stall: lease.NewStall(t.queue.terms.MaxStall)}
+	if t.joint {
+		h.stall.Pause()
+	}
 	h.lasts = h.until(g.from, g.lasts, g.slept, g.final || !h.limit.IsZero() && !g.from.Add(g.lasts).Before(h.limit))
 	l := h.grantLocked(t.teller.Granted(ctx, g.token, waited, g.note), &h.first, t.queue, waited)
-	h.due = renewals.At(s.client.born, g.from, g.lasts) // That also is what lifts a grant by message to a full lease.
+	if !g.final { // Else it was renewed for the last time before anybody had it.
+		h.due = renewals.At(s.client.born, g.from, g.lasts) // That also is what lifts a grant by message to a full lease.
+	}
 	h.entry.Target = h
 	t.hold = h
 	if t.doubted {
 		h.due = time.Now()
 	}
 	s.client.stats.Granted.Add(1)
-	s.client.servers.Timers.Before(&h.entry, h.tellLongLocked(g.from, timers.Earlier(timers.Earlier(h.due, h.endsLocked()), g.from.Add(attendAfter))))
+	s.client.servers.Timers.Before(&h.entry, h.tellLongLocked(g.from, timers.First(h.due, h.endsLocked(), g.from.Add(attendAfter))))
 	s.ownLocked(t)
 	return l
+}
+
+// shortLocked reports whether a grant must be made longer before its call returns. Without renewal a hold lasts for its
+// lease even if its process dies at once, and a grant by message is shorter than that. With a minimum hold the server is told
+// of that by the renewal.
+func (t *ticket) shortLocked() bool {
+	terms := &t.queue.terms
+	return !t.grant.confirmed && (terms.MinHold > 0 || terms.WithoutRenewal && t.grant.lasts < t.lease())
+}
+
+// restsLocked reports whether the name is to stay taken after the end of the ticket for as long as the server was told. A hold
+// that no call has returned frees it at once. In doubt whether a hold was adopted that somebody else had used, the server decides.
+func (t *ticket) restsLocked() bool {
+	return t.inherits || t.queue.terms.MinHold > 0 && t.hold != nil && !t.joint
+}
+
+// Returned says that a call for several names returns now, with this lease among others: the time without progress
+// ([Terms].MaxStall) begins, and the name stays taken after the hold ([Terms].MinHold). It does nothing to a lease of another call.
+func Returned(l *lease.Lease) {
+	sh, ok := l.Engine().(*share)
+	if !ok || sh.hold.stall == nil && sh.hold.ticket.queue.terms.MinHold == 0 {
+		return
+	}
+	h := sh.hold
+	s := h.ticket.site
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.stall.Resume()
+	h.ticket.joint = false
+	if h.ticket.state == held && h.stall != nil {
+		s.client.servers.Timers.Before(&h.entry, h.endsLocked())
+	}
 }
 
 // until is the local end of a lease that counts from a local time. Where it is the last one, it ends with
@@ -174,6 +213,7 @@ func (h *hold) lossOfLocked(r *lua.Head) error {
 func (h *hold) endLocked() {
 	h.unwatchLocked()
 	h.ticket.to(ending)
+	h.ticket.rests = h.ticket.restsLocked()
 	h.ticket.note = h.use.teller.Note()
 	h.ticket.oweLocked(true) // Also before its end is sent.
 }
@@ -226,13 +266,23 @@ func (h *hold) outlast(ctx context.Context) error {
 		_, why = t.site.verdict(t)
 		return why
 	case <-ctx.Done():
-		why = retry.WhyEnded(ctx)
+		why = h.lastEndFailure(retry.WhyEnded(ctx))
 	case <-t.site.client.servers.Ended():
 		why = lease.ErrClosed
 	case <-timer.C:
-		why = errNoAnswer
+		why = h.lastEndFailure(errNoAnswer)
 	}
 	return unconfirmed(why)
+}
+
+// lastEndFailure adds to an error the last one with which the server has refused its end.
+func (h *hold) lastEndFailure(why error) error {
+	h.ticket.site.mu.Lock()
+	defer h.ticket.site.mu.Unlock()
+	if !conn.Answered(h.endFailure) {
+		return why
+	}
+	return fmt.Errorf("%w (last error: %w)", why, conn.Advise(h.endFailure))
 }
 
 // A hold that lasts listens on its client's own channel for a release by force. What is released by force while that is
@@ -304,7 +354,7 @@ func (sh *share) HandOver(ctx context.Context) (text string, err error) {
 	if !todo.last {
 		return "", todo.gone
 	}
-	x := lua.NewTransit(s.keys.Lock, s.client.id, min(s.client.opts.GrantLease, t.lease()))
+	x := lua.NewTransit(s.keys.Lock, s.id, min(s.client.opts.GrantLease, t.lease()))
 	if a := s.sendEnd(ctx, t, &x); a.err != nil {
 		err = h.conclude(ctx, &a)
 	}

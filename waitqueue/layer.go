@@ -91,10 +91,7 @@ func (q Queue) Claim(ctx context.Context, try bool) (*Claim, error) {
 		return nil, err
 	}
 	if !try {
-		c.wait.mode, err = lua.Wait, q.terms.Admits(ctx, lua.Wait)
-	}
-	if err != nil {
-		return nil, err
+		c.wait.mode = lua.Wait
 	}
 	c.tells()
 	return &c, nil
@@ -113,13 +110,14 @@ func (c *Claim) tells() {
 }
 
 // GiveUp ends a claim that has not asked, and returns why, with the time that it has waited. No cause stands for the end
-// of its context.
+// of its context; then the call that has asked for the others tells whether the server answers.
 func (c *Claim) GiveUp(cause error) error {
+	silent := cause == nil && Queue{c.queue}.Silent()
 	cause = cmp.Or(cause, retry.WhyEnded(c.ctx))
 	if errors.Is(cause, lease.ErrBusy) {
 		return c.failed(cause)
 	}
-	return c.failed(&lease.WaitError{Place: -1, Waited: time.Since(c.wait.begun), Err: cause})
+	return c.failed(&lease.WaitError{Place: -1, Waited: time.Since(c.wait.begun), Err: cause, Unanswered: silent})
 }
 
 // failed tells of a claim that has ended before its client knew its ticket.
@@ -177,6 +175,7 @@ func (c *Claim) Enter(begun time.Time) error {
 	}
 	t := c.wait.ticket
 	t.arrival = cmp.Or(c.arrival, t.arrival)
+	t.joint = true
 	s, err := c.queue.client.register(c.queue, t)
 	if err != nil {
 		c.err = c.failed(err)
@@ -216,7 +215,7 @@ func (h *Hold) Want(tell func()) {
 	s.mu.Lock()
 	h.hold.awaited = tell
 	s.mu.Unlock()
-	h.hold.first.Want()
+	h.hold.first.Want(nil)
 }
 
 // Pass lets the call of a claim use the hold after the one that had it, by the next token, and reports whether
@@ -315,6 +314,7 @@ func (h *Hold) Release(ctx context.Context, next *Claim, ready func()) error {
 		return sh.finish(ctx, todo, ended)
 	}
 	if todo.last && !ended && next.enter(true) == nil {
+		h.hold.overtake(ctx)
 		next.sent = make(chan struct{})
 		ready()
 		a := h.relay(ctx, next)

@@ -3,6 +3,7 @@ package waitqueue
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
@@ -100,8 +101,11 @@ func (q Queue) Nested(n Nesting) Queue {
 }
 
 // Says returns the queue with more to say in its asks, as its scripts want it, and with what their answers
-// mean.
+// mean. Of a dated protocol they say behind that when the client was made, unless what they say is fixed.
 func (q Queue) Says(v Verdicts, extras ...string) Queue {
+	if q.proto.Dated && !q.terms.Fixed {
+		extras = append(extras, q.client.made)
+	}
 	return Queue{q.with(func(b *binding) { b.verdicts, b.extras = v, extras })}
 }
 
@@ -113,10 +117,12 @@ func (q Queue) usable(ctx context.Context) error {
 		return q.err
 	case q.termsErr != nil:
 		return q.termsErr
-	case ctx.Err() != nil:
-		return &lease.WaitError{Place: -1, Err: retry.WhyEnded(ctx)}
 	}
-	return nil
+	err := q.settle(ctx)
+	if ctx.Err() != nil {
+		return &lease.WaitError{Place: -1, Err: retry.WhyEnded(ctx), Unanswered: errors.Is(err, lease.ErrUnavailable)}
+	}
+	return err
 }
 
 // On returns the queue with other terms.
@@ -139,6 +145,17 @@ func (q Queue) Terms() Terms { return q.terms }
 
 // Slot is that of the name in a cluster; elsewhere all names are in one.
 func (q Queue) Slot() uint16 { return q.client.servers.SlotOf(q.keys.Lock) }
+
+// Silent reports whether the server does not answer the requests of this client's calls for the name.
+func (q Queue) Silent() bool {
+	s := q.client.known(q.keys.Site)
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.answers.Silent()
+}
 
 // Name returns the name.
 func (q Queue) Name() string { return q.name }
@@ -181,6 +198,9 @@ func (q Queue) Inspect(ctx context.Context, args ...string) (lease.Info, error) 
 	if q.err != nil {
 		return lease.Info{}, q.err
 	}
+	if err := q.settle(ctx); err != nil {
+		return lease.Info{}, err
+	}
 	return outside.Of(q.client.servers, false).Inspect(ctx, q.Seen(), args)
 }
 
@@ -212,9 +232,12 @@ func (q Queue) free(ctx context.Context, h lease.Holder) (lease.Holder, error) {
 	if q.err != nil {
 		return lease.Holder{}, q.err
 	}
+	if err := q.settle(ctx); err != nil {
+		return lease.Holder{}, err
+	}
 	c := q.client
-	freed, unwoken, err := outside.Of(c.servers, false).Free(ctx, q.Seen(), h, c.highest, func(a conn.Attempt, r *lua.Reply) {
-		c.saw(c.servers.NodeOf(q.keys.Lock), a, q.proto, q.name, r.Head(), r.Token)
+	freed, unwoken, err := outside.Of(c.servers, false).Free(ctx, q.Seen(), h, c.highest, func(n *conn.Node, a conn.Attempt, r lua.Head, token uint64) {
+		c.saw(n, a, q.proto, q.name, r, token)
 	})
 	if unwoken {
 		err = q.Unwoken()

@@ -70,7 +70,7 @@ func TestMomentsHaveNames(t *testing.T) {
 		observe.Asked, observe.Queued, observe.Granted, observe.Entered, observe.Passed, observe.Failed,
 		observe.Renewed, observe.RenewalFailed, observe.HeldLong, observe.Released, observe.Lost, observe.HandedOver,
 		observe.HandedOff, observe.Skipped, observe.Expired, observe.Woken, observe.Rejoined, observe.Missed,
-		observe.Suspected, observe.GivenBack,
+		observe.Suspected, observe.GivenBack, observe.Differs, observe.TwoMasters,
 	} {
 		require.NotEmpty(t, m.String())
 		require.False(t, seen[m.String()], "%v twice", m)
@@ -83,8 +83,7 @@ func TestAGroupOfReadersGetsTheNoteOfTheWriterBefore(t *testing.T) {
 		from, to := &kit.Observer{}, &kit.Observer{}
 		writer := rwlock.New(kit.Dial(t, s, kit.Observed(from)), kit.Name(t))
 		readers := rwlock.New(kit.Dial(t, s, kit.Observed(to)), kit.Name(t))
-		l, err := writer.Lock(t.Context())
-		require.NoError(t, err)
+		l := kit.Got(writer.Lock(t.Context()))(t)
 		calls := []*kit.Call[*lease.Lease]{kit.Lock(t.Context(), readers.RLock)}
 		synctest.Wait()
 		calls = append(calls, kit.Lock(t.Context(), readers.RLock), kit.Lock(t.Context(), writer.RLock))
@@ -106,16 +105,14 @@ func TestToEnterAgainIsNoCallButOfAnOwnerWhoWaited(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		o := &kit.Observer{}
 		m := reentrant.New(kit.Dial(t, s, kit.Observed(o)), kit.Name(t))
-		other, err := reentrant.New(kit.Dial(t, s), kit.Name(t)).Lock(t.Context())
-		require.NoError(t, err)
+		other := kit.Got(reentrant.New(kit.Dial(t, s), kit.Name(t)).Lock(t.Context()))(t)
 		ctx := reentrant.Owner(t.Context(), "owner")
 		first := kit.Lock(ctx, m.Lock)
 		synctest.Wait()
 		second := kit.Lock(ctx, m.Lock)
 		synctime.Pass(time.Second)
 		kit.Release(t, other)
-		inner, err := m.Lock(first.Value(t).Context())
-		require.NoError(t, err)
+		inner := kit.Got(m.Lock(first.Value(t).Context()))(t)
 		for _, l := range []*lease.Lease{first.Value(t), second.Value(t), inner} {
 			require.Empty(t, o.Of(observe.Released), "the hold lasts until its last lease is released")
 			kit.Release(t, l)
@@ -131,18 +128,14 @@ func TestTheObserverIsToldOfEventsThatHaveCome(t *testing.T) {
 		o := &kit.Observer{}
 		c := kit.Dial(t, s, kit.Observed(o))
 		latch := countdown.New(c, "latch")
-		_, err := latch.TrySetCount(t.Context(), 1)
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(latch.TrySetCount(t.Context(), 1)))
 		for range 2 { // The first subscribes first.
 			call := kit.Run(func() error { return latch.Wait(t.Context()) })
 			synctest.Wait()
 			defer call.Value(t)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, latch.Wait(ctx), context.DeadlineExceeded)
-		_, err = latch.CountDown(t.Context())
-		require.NoError(t, err)
+		require.ErrorIs(t, latch.Wait(kit.Within(t, time.Second)), context.DeadlineExceeded)
+		require.NoError(t, kit.Err(latch.CountDown(t.Context())))
 		synctest.Wait()
 		require.NoError(t, latch.Wait(t.Context()))
 		require.Equal(t, []string{
@@ -204,17 +197,14 @@ func TestTheObserverIsToldOfEachNameOfAMultilock(t *testing.T) {
 			require.Equal(t, names, seen, "%v", moment)
 		}
 
-		busy, err := other.Lock(t.Context())
-		require.NoError(t, err)
-		_, err = m.TryLock(t.Context())
-		require.ErrorIs(t, err, lease.ErrBusy)
+		busy := kit.Got(other.Lock(t.Context()))(t)
+		require.ErrorIs(t, kit.Err(m.TryLock(t.Context())), lease.ErrBusy)
 		require.Equal(t, []string{"asked, failed", "asked, failed", "asked, failed"}, o.Story()[3:])
 
 		// It holds two for a second, gives them back, and asks for them again when it has the third.
 		call := kit.Lock(t.Context(), m.Lock)
 		synctime.Pass(1500 * time.Millisecond)
-		kit.Release(t, busy)
-		kit.Release(t, call.Value(t))
+		kit.PassOn(t, busy, call)
 		story := o.Story()[6:]
 		given, waited := 0, 0
 		for _, x := range story {
@@ -234,10 +224,8 @@ func TestAMultilockThatLosesANameReleasesTheOthers(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		o := &kit.Observer{}
 		c := kit.Dial(t, s, kit.Observed(o))
-		l, err := multilock.New(c, []string{"a", "b", "c"}).Lock(t.Context())
-		require.NoError(t, err)
-		_, err = fairlock.New(kit.Dial(t, s), "b").ForceRelease(t.Context(), 0)
-		require.NoError(t, err)
+		l := kit.Got(multilock.New(c, []string{"a", "b", "c"}).Lock(t.Context()))(t)
+		require.NoError(t, kit.Err(fairlock.New(kit.Dial(t, s), "b").ForceRelease(t.Context(), 0)))
 		require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
 		synctest.Wait()
 		lost := o.Of(observe.Lost)
@@ -251,13 +239,10 @@ func TestAMultilockThatLosesANameReleasesTheOthers(t *testing.T) {
 func TestWhoReleasesByForceIsToldOfTheHandOff(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		o := &kit.Observer{}
-		m := fairlock.New(kit.Dial(t, s), kit.Name(t))
-		_, err := m.Lock(t.Context())
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(fairlock.New(kit.Dial(t, s), kit.Name(t)).Lock(t.Context())))
 		call := kit.Lock(t.Context(), fairlock.New(kit.Dial(t, s), kit.Name(t)).Lock)
 		synctest.Wait()
-		_, err = fairlock.New(kit.Dial(t, s, kit.Observed(o)), kit.Name(t)).ForceRelease(t.Context(), 0)
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(fairlock.New(kit.Dial(t, s, kit.Observed(o)), kit.Name(t)).ForceRelease(t.Context(), 0)))
 		kit.Release(t, call.Value(t))
 		require.Equal(t, []string{"handed off"}, o.Story())
 		require.Equal(t, kit.Name(t), o.All()[0].Name)
@@ -268,11 +253,9 @@ func TestWhoReleasesByForceIsToldOfTheHandOff(t *testing.T) {
 func TestAMultilockThatIsGivenUpEndsTheWaitForEachName(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		o := &kit.Observer{}
-		busy, err := fairlock.New(kit.Dial(t, s), "b").Lock(t.Context())
-		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		defer cancel()
-		_, err = multilock.New(kit.Dial(t, s, kit.Observed(o)), []string{"a", "b", "c"}).Lock(ctx)
+		busy := kit.Got(fairlock.New(kit.Dial(t, s), "b").Lock(t.Context()))(t)
+		ctx := kit.Within(t, 500*time.Millisecond)
+		_, err := multilock.New(kit.Dial(t, s, kit.Observed(o)), []string{"a", "b", "c"}).Lock(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		synctest.Wait() // What it gave back in the end is told when Redis has answered.
 		require.ElementsMatch(t, []string{

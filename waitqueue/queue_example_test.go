@@ -18,9 +18,8 @@ import (
 
 // How a lock is made: a protocol, a name and terms.
 func ExampleClient_Queue() {
-	clients, end := kit.Clients(1)
+	ctx, clients, end := kit.Ready(1)
 	defer end()
-	ctx := context.Background()
 
 	q := clients[0].Queue(lua.Fairlock, "orders:42", waitqueue.DefaultTerms())
 	fmt.Println(q.Name(), q.Label(), q.Terms().Lease)
@@ -68,9 +67,8 @@ func ExampleQueue_Nested() {
 
 // How a semaphore is made: its asks name the limit, and how many permits they want.
 func ExampleQueue_For() {
-	clients, end := kit.Clients(1)
+	ctx, clients, end := kit.Ready(1)
 	defer end()
-	ctx := context.Background()
 
 	pool := clients[0].Queue(lua.Semaphore, "pool", waitqueue.DefaultTerms()).
 		Nested(waitqueue.Independent).Says(nil, "3").For(lua.Permit, 1)
@@ -93,18 +91,15 @@ func ExampleQueue_For() {
 
 // A script that waits for nothing is run until it is answered; what its answer means is the primitive's to say.
 func ExampleCall() {
-	clients, end := kit.Clients(1)
+	ctx, clients, end := kit.Ready(1)
 	defer end()
-	ctx := context.Background()
 
 	unset := errors.New("the latch is not set")
 	latch := clients[0].Queue(lua.Countdown, "ready", waitqueue.DefaultTerms()).For(lua.Party, 1).
 		Says(waitqueue.Verdicts{lua.Unset: unset})
 	down := func() error {
-		id := latch.RequestID() // However often it is sent, it counts once.
-		reply, err := waitqueue.Call(ctx, latch, lua.LatchDown, time.Minute, func(a waitqueue.Attempt) []string {
-			return []string{id, a.NotAfter, a.Repeats}
-		})
+		// However often it is sent, it counts once.
+		reply, err := waitqueue.Call(ctx, latch, lua.LatchDown, time.Minute, func(waitqueue.Attempt) []string { return nil })
 		if err == nil && reply.Status != lua.Done {
 			err = latch.Verdict(&reply.Head)
 		}
@@ -112,9 +107,8 @@ func ExampleCall() {
 	}
 	fmt.Println(down())
 
-	id := latch.RequestID()
-	_, err := waitqueue.Call(ctx, latch, lua.LatchSet, time.Minute, func(a waitqueue.Attempt) []string {
-		return []string{id, "1", strconv.FormatInt(time.Hour.Milliseconds(), 10), a.NotAfter, a.Repeats}
+	_, err := waitqueue.Call(ctx, latch, lua.LatchSet, time.Minute, func(waitqueue.Attempt) []string {
+		return []string{"1", strconv.FormatInt(time.Hour.Milliseconds(), 10)}
 	})
 	fmt.Println(err, down())
 	_, err = latch.Await(ctx, waitqueue.Event{})
@@ -127,9 +121,8 @@ func ExampleCall() {
 
 // How an election is made: a script that only the holder may run, and others that look in the background.
 func ExampleQueue_Spawn() {
-	clients, end := kit.Clients(1)
+	ctx, clients, end := kit.Ready(1)
 	defer end()
-	ctx := context.Background()
 
 	campaign := clients[0].Queue(lua.Election, "scheduler", waitqueue.DefaultTerms())
 	held, err := campaign.Acquire(ctx)
@@ -156,9 +149,8 @@ func ExampleQueue_Spawn() {
 
 // The hold of one process goes on in another, which got the text.
 func ExampleQueue_Adopt() {
-	clients, end := kit.Clients(2)
+	ctx, clients, end := kit.Ready(2)
 	defer end()
-	ctx := context.Background()
 
 	held, err := fairlock.New(clients[0], "orders:42").Lock(ctx)
 	if err != nil {
@@ -181,9 +173,8 @@ func ExampleQueue_Adopt() {
 
 // A writer that has written goes on as a reader.
 func ExampleQueue_Downgrade() {
-	clients, end := kit.Clients(2)
+	ctx, clients, end := kit.Ready(2)
 	defer end()
-	ctx := context.Background()
 
 	terms := waitqueue.DefaultTerms()
 	terms.Shared = true
@@ -206,9 +197,8 @@ func ExampleQueue_Downgrade() {
 
 // How a call for several names goes step by step: one script asks for all, and one releases all.
 func ExampleAskAll() {
-	clients, end := kit.Clients(1)
+	ctx, clients, end := kit.Ready(1)
 	defer end()
-	ctx := context.Background()
 
 	// ask asks for the names, and returns the claims, and what one script has got of them.
 	ask := func(names ...string) (claims []*waitqueue.Claim, held []*lease.Lease, refused bool) {
@@ -259,9 +249,8 @@ func ExampleAskAll() {
 
 // Several names, each for itself.
 func ExampleAcquireEach() {
-	clients, end := kit.Clients(2)
+	ctx, clients, end := kit.Ready(2)
 	defer end()
-	ctx := context.Background()
 
 	queue := func(c *waitqueue.Client, name string) waitqueue.Queue {
 		return c.Queue(lua.Fairlock, name, waitqueue.DefaultTerms())
@@ -277,6 +266,18 @@ func ExampleAcquireEach() {
 	// true false
 	// false true
 	// true false
+}
+
+// Whether it is the server that lets calls wait.
+func ExampleQueue_Silent() {
+	ctx, clients, end := kit.Ready(1)
+	defer end()
+
+	q := clients[0].Queue(lua.Fairlock, "orders:42", waitqueue.DefaultTerms())
+	held, err := q.Acquire(ctx)
+	fmt.Println(held != nil, err, q.Silent())
+	// Output:
+	// true <nil> false
 }
 
 // Names, prefixes and what else people have to tell apart.

@@ -50,7 +50,7 @@ func renew(t *ticket, h *hold, now time.Time) renewals.Renewal {
 	lasts := t.queue.terms.Lease.Truncate(time.Millisecond)
 	s := t.site
 	r := renewals.Renewal{
-		Proto: s.proto, Keys: &s.keys, Slot: s.slot, Ticket: t.text, Token: t.grant.token, Who: s.client.who, Lasts: lasts,
+		Proto: s.proto, Keys: &s.keys, Slot: s.slot, Ticket: t.text, Token: t.grant.token, Who: s.client.who, Lasts: lasts, Least: t.queue.terms.MinHold,
 	}
 	if h != nil && (!h.idle.IsZero() || now.Before(h.short)) { // So that a client that dies meanwhile does not keep the others waiting.
 		r.Idle, r.Lasts = !h.idle.IsZero(), min(lasts, s.client.opts.GrantLease)
@@ -86,7 +86,7 @@ func (h *hold) Renewed(r *renewals.Renewal, a conn.Attempt, reply *lua.Reply, er
 			sh.Keeper.Failing(h.lasts.Deadline.Add(-h.spans), err)
 		}
 		h.due = time.Now().Add(min(retry.Backoff(h.failures-1), h.ticket.queue.terms.Lease/10))
-		h.use.teller.Tell(observe.Observation{Moment: observe.RenewalFailed, Token: h.use.token, Margin: time.Until(h.lasts.Deadline), Lease: h.spans, Err: err})
+		h.use.teller.Tell(observe.Observation{Moment: observe.RenewalFailed, Token: h.use.token, Margin: time.Until(h.lasts.Deadline), Lease: h.spans, Count: h.failures, Err: err})
 	case reply.Status == lua.Late:
 		h.due = time.Now()
 	case reply.Status != lua.Granted:
@@ -137,6 +137,7 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 	}
 	a := n.Attempt(conn.AttemptTime)
 	wanted := renew(t, nil, a.Sent)
+	wanted.Stays = wanted.Least > 0
 	j := wanted.Job(a)
 	s.mu.Unlock()
 
@@ -146,11 +147,14 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 	n.Aged(s.slot, v, a.Sent, connection)
 	r, err := v.Reply()
 	if err != nil {
-		if !conn.Transient(err) {
-			s.mu.Lock()
-			t.refused = conn.Advise(err)
-			s.mu.Unlock()
+		s.mu.Lock()
+		if wanted.Least > 0 && !conn.Answered(err) && !conn.Unsent(err) {
+			t.ghost = timers.Later(t.ghost, a.Expires)
 		}
+		if !t.passesLocked(err) {
+			t.refused = conn.Advise(err)
+		}
+		s.mu.Unlock()
 		return r, err
 	}
 	c.saw(n, a, s.proto, s.name, r.Head(), r.Token)
@@ -242,8 +246,8 @@ const (
 // because the renewal before went wrong, or will not be told by a message.
 const unsaidPause = time.Second
 
-// Want is what the first Wanted of a lease does.
-func (sh *share) Want() {
+// Want is what the first Wanted of a lease does. All leases of a hold have one wish.
+func (sh *share) Want(*lease.Lease) {
 	h := sh.hold
 	s := h.ticket.site
 	s.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/shares"
@@ -184,6 +185,9 @@ func (sh *share) finish(ctx context.Context, todo remainder, ended bool) error {
 	h := sh.hold
 	switch {
 	case todo.last:
+		if !ended {
+			h.overtake(ctx)
+		}
 		err := h.letGo(ctx, ended)
 		if !ended { // Else it is told when the end is answered.
 			h.released(todo.held, err)
@@ -201,6 +205,12 @@ func (sh *share) finish(ctx context.Context, todo remainder, ended bool) error {
 		return err
 	}
 	return todo.gone
+}
+
+// overtake sees that no release by force which this client has given up frees the next hold, as far as ctx allows. The
+// release goes on in any case.
+func (h *hold) overtake(ctx context.Context) {
+	_ = h.ticket.queue.client.servers.Overtake(ctx, h.ticket.queue.keys.Lock)
 }
 
 // A remainder is what of a release is done without the site's lock.
@@ -250,7 +260,7 @@ func (sh *share) let() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// A deadline that has passed is a loss, however late anybody looks.
-	if t.state != held || h.leases.Open != 1 || sh.Keeper.Overdue() {
+	if t.state != held || h.leases.Open != 1 || t.restsLocked() || sh.Keeper.Overdue() {
 		return false
 	}
 	sh.Keeper.End()
@@ -265,7 +275,7 @@ func (sh *share) let() bool {
 // hold that the server does not know any more is lost, or was released meanwhile: that is [lease.ErrReleased].
 func (h *hold) lower(ctx context.Context) error {
 	s := h.ticket.site
-	t, err := h.ticket.queue.call(ctx, s.keys.All(), lua.Downgrade.Script, 0, func(a Attempt) []string {
+	_, t, err := h.ticket.queue.call(ctx, s.keys.All(), lua.Downgrade.Script, 0, conn.Mendable, func(a Attempt) []string {
 		return []string{h.ticket.text, strconv.FormatUint(h.token, 10), a.Floor, a.Counted, a.NotAfter}
 	})
 	r, strange := lua.Downgrade.Of(&t)

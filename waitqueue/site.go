@@ -34,8 +34,9 @@ type site struct {
 	unlocks []*unlock         // ends of holds that nobody waits for: later asks of this client follow them (R1)
 	lowers  []chan struct{}   // of those by which only reading was left, each closed when the server has been told
 
-	ears  conn.Ears   // where the subscription is asked for
-	trust trust.Trust // and what is known of it
+	ears    conn.Ears     // where the subscription is asked for
+	trust   trust.Trust   // and what is known of it
+	answers trust.Answers // to asks and looks
 
 	// Of an event.
 	news       int64 // the newest generation that a message told of
@@ -43,6 +44,8 @@ type site struct {
 
 	// When to look. All have one timer.
 	tick     timers.Timer
+	id       string    // the identity of the client when the site was made
+	copied   bool      // the client has another one: nothing is sent for the tickets of this any more
 	retired  bool      // dropped from the client: its timer is to be set no more
 	check    time.Time // at the queue, for the tickets that wait
 	lostBy   time.Time // the same, if one waits by then: an answer was lost that may have told of a grant to it
@@ -60,8 +63,8 @@ type site struct {
 
 func newSite(c *client, q *binding) *site {
 	s := &site{
-		client: c, proto: q.proto, name: q.name, keys: q.keys, channel: q.keys.Channel(c.id), slot: c.servers.SlotOf(q.keys.Lock),
-		tickets: make(map[string]*ticket), used: time.Now(), trust: trust.Trust{Polls: c.opts.WithoutSubscribe},
+		client: c, id: c.id(), proto: q.proto, name: q.name, keys: q.keys, channel: q.keys.Channel(c.id()), slot: c.servers.SlotOf(q.keys.Lock),
+		tickets: make(map[string]*ticket), used: time.Now(), trust: trust.Trust{Polls: c.opts.WithoutSubscribe, Born: c.born},
 	}
 	s.tick.Target = timers.Func(s.ticked)
 	c.servers.Timers.Before(&s.tick, s.used.Add(c.opts.Linger))
@@ -77,6 +80,9 @@ func (s *site) hearsLocked() bool { return s.trust.Hears() }
 // deliverLocked brings a grant to its ticket, or gives it back (R8). from is a local time not after the server's time g.At, from
 // which the hold lasts until g.Until, and slept what lease.Slept said when that was reckoned.
 func (s *site) deliverLocked(g lua.Grant, from time.Time, slept time.Duration, note string) {
+	if s.copied {
+		return // It is of a ticket that the other copy has too.
+	}
 	t := s.tickets[g.Ticket]
 	if t == nil {
 		s.client.stats.GivenBack.Add(1)
@@ -110,15 +116,17 @@ func (s *site) landedLocked(t *ticket, text string, a conn.Attempt, err error) {
 			s.endGhostLocked(text, a.Expires)
 		}
 		// The lost reply may have told of a grant to another ticket of this client. Whether one waits is seen then, for all that
-		// are lost meanwhile.
-		s.lostBy = timers.First(s.lostBy, time.Now().Add(retry.Backoff(1)))
+		// are lost meanwhile. It is no sooner than the look that repeats one that failed.
+		s.lostBy = timers.First(s.lostBy, time.Now().Add(retry.Backoff(1+s.failures)))
 		s.armLocked(s.lostBy)
 	}
-	s.settledLocked(t)
+	s.settledLocked(t, err == nil)
 }
 
-// settledLocked notes that one thing less is in flight for t.
-func (s *site) settledLocked(t *ticket) {
+// settledLocked notes that one thing less is in flight for t, and whether it was answered.
+func (s *site) settledLocked(t *ticket, answered bool) {
+	s.answers.Over(answered)
+	t.answered = t.answered || answered
 	t.inflight--
 	if t.state == ending && t.inflight == 0 && t.endAgain {
 		t.repeatLocked()
@@ -173,15 +181,8 @@ func (c *client) saw(n *conn.Node, a conn.Attempt, p *lua.Protocol, name string,
 	if r.Flags == 0 && r.Skipped == 0 && r.Expired == 0 {
 		return
 	}
-	c.stats.Skipped.Add(uint64(r.Skipped))
-	c.stats.Expired.Add(uint64(r.Expired))
-	if r.Has(lua.Handed) {
-		c.stats.HandOffs.Add(1)
-	}
-	if r.Has(lua.Stepped) {
-		c.stats.Stepped.Add(1)
-	}
-	c.notifier.Served(p.Kind, name, r.Skipped, r.Expired, r.Has(lua.Handed))
+	c.stats.Served(r.Skipped, r.Expired, r.Has(lua.Handed), r.Has(lua.Stepped), r.Has(lua.Differs))
+	c.notifier.Served(p.Kind, name, r.Skipped, r.Expired, r.Has(lua.Handed), r.Has(lua.Differs))
 }
 
 // Message takes in what was heard on the wake channel. It runs on the reader of the connection.
@@ -247,8 +248,12 @@ func (s *site) ticked(now time.Time) {
 		s.checkInLocked(0)
 	}
 	if due(s.check) {
+		usual := s.proto.Checks != nil && s.trust.AtTick(s.check)
 		s.check = time.Time{}
-		if !s.proto.Broadcast || s.anyWaits() { // Of events a look keeps what nobody waits for any more.
+		switch {
+		case usual:
+			s.client.looks.Add(s)
+		case !s.proto.Broadcast || s.anyWaits(): // Of events a look keeps what nobody waits for any more.
 			s.startCheckLocked()
 		}
 	}
@@ -292,7 +297,7 @@ func (c *client) retireLocked(s *site) {
 				delete(c.sites, s.keys.Site)
 				c.servers.Used(len(c.sites) > 0)
 			}
-			s.retired, s.trust = true, trust.Trust{Polls: s.trust.Polls}
+			s.retired, s.trust = true, trust.Trust{Polls: s.trust.Polls, Born: s.trust.Born}
 		} else {
 			s.armLocked(until)
 		}

@@ -1,6 +1,7 @@
 package waitqueue
 
 import (
+	"context"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -9,10 +10,18 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -62,8 +71,7 @@ func drawn(t *testing.T, page string) (from, to []state) {
 }
 
 func TestTheDocumentationHasTheStepsOfATicket(t *testing.T) {
-	body, err := os.ReadFile("doc.go")
-	require.NoError(t, err)
+	body := must.Got(os.ReadFile("doc.go"))(t)
 	page := string(body)
 	require.Contains(t, page, "//\n"+table()+"//\n", "the steps are now:\n%s", table())
 	from, to := drawn(t, page)
@@ -97,8 +105,7 @@ func TestAStepThatIsNotInTheTableIsRefused(t *testing.T) {
 // another field.
 func writes(t *testing.T, name string, body any) (found []string) {
 	files := token.NewFileSet()
-	file, err := parser.ParseFile(files, name, body, parser.SkipObjectResolution)
-	require.NoError(t, err)
+	file := must.Got(parser.ParseFile(files, name, body, parser.SkipObjectResolution))(t)
 	field := func(x ast.Expr) {
 		s, ok := ast.Unparen(x).(*ast.SelectorExpr)
 		if !ok || s.Sel.Name != "state" {
@@ -144,8 +151,7 @@ func writes(t *testing.T, name string, body any) (found []string) {
 }
 
 func TestOnlyToWritesTheStateOfATicket(t *testing.T) {
-	names, err := fs.Glob(os.DirFS("."), "*.go")
-	require.NoError(t, err)
+	names := must.Got(fs.Glob(os.DirFS("."), "*.go"))(t)
 	require.Contains(t, names, "ticket.go")
 	for _, name := range names {
 		if !strings.HasSuffix(name, "_test.go") {
@@ -174,8 +180,8 @@ func TestAMessageOfAnotherKindOfPrimitiveIsLeftOut(t *testing.T) {
 		lua.Fairlock:   {"O 5", "B 5", "O 6"},
 	} {
 		for _, text := range texts {
-			c := &client{id: "me"}
-			s := &site{client: c, proto: proto, tickets: map[string]*ticket{}}
+			c := &client{}
+			s := &site{client: c, id: "me", proto: proto, tickets: map[string]*ticket{}}
 			x := &ticket{site: s, text: known, queue: &binding{}, arrival: 5, state: waiting}
 			s.tickets[known] = x
 			s.Message(text, time.Now())
@@ -185,4 +191,184 @@ func TestAMessageOfAnotherKindOfPrimitiveIsLeftOut(t *testing.T) {
 			require.Empty(t, s.leaving, text)
 		}
 	}
+}
+
+// siteOf is the site that a client has for a queue; nil if there is none.
+func siteOf(q Queue) *site {
+	q.client.mu.Lock()
+	defer q.client.mu.Unlock()
+	return q.client.sites[q.keys.Site]
+}
+
+// What has just been used, and has no ticket, is what the next call is about to need.
+func TestASiteThatWasJustUsedIsNotRetired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, redistest.Bubble(t))
+		q := queueOf(c, "name")
+		q.Subscribe()
+		s := siteOf(q)
+		synctime.Pass(c.opts.Linger - 1)
+		q.Subscribe()
+		c.retireLocked(s) // The tick that was due at the same moment.
+		synctest.Wait()
+		require.Same(t, s, siteOf(q))
+		synctime.Pass(2 * c.opts.Linger)
+		require.Nil(t, siteOf(q))
+	})
+}
+
+// An end without a ticket is answered with a grant that its client has not confirmed. Nobody gives it back who does not
+// know its ticket because his site was retired meanwhile.
+func TestASiteIsNotRetiredBeforeTheEndOfWhatHasNoTicket(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
+		a, b := dial(t, s), dial(t, s)
+		qa, qb := queueOf(a, "name"), queueOf(b, "name")
+		l := must.Got(qa.Acquire(t.Context()))(t)
+		require.NoError(t, l.Release(t.Context()))
+		old := siteOf(qa)
+		at := time.Now().Add(1500 * time.Millisecond)
+		old.mu.Lock()
+		old.endGhostLocked(a.id()+":999:x:1:10000:2000", at) // As for a number of which an ask was not answered.
+		old.mu.Unlock()
+		synctime.Pass(5 * a.opts.Linger)
+		l = must.Got(qb.Acquire(t.Context()))(t)
+		mine := acquire(t.Context(), qa)
+		synctime.Pass(100 * time.Millisecond)
+		next := acquire(t.Context(), qb)
+		synctime.Pass(time.Until(at) - 10*time.Millisecond)
+		require.NoError(t, l.Release(t.Context()))
+		l = <-mine
+		synctime.Pass(time.Second)
+		require.Zero(t, a.Stats().GivenBack)
+		require.Empty(t, next)
+		require.NoError(t, context.Cause(l.Context()))
+		require.NoError(t, l.Release(t.Context()))
+		require.NoError(t, (<-next).Release(t.Context()))
+		synctime.Pass(10 * time.Second)
+		require.Nil(t, siteOf(qa))
+	})
+}
+
+// All clients that wait for a name look about 200 times a second together, and each at least every other second if they
+// are few. It is the clients that count, not their calls.
+func TestLooksBecomeRarerWithTheNumberOfClientsThatWait(t *testing.T) {
+	const lasts = 10 * time.Minute
+	for _, x := range []struct {
+		what             string
+		clients, tickets int // that wait ahead, and how many tickets each has
+		every            time.Duration
+	}{
+		{"alone", 0, 0, 2 * time.Second},
+		{"behind one with many calls", 1, 2000, 2 * time.Second},
+		{"behind some", 200, 1, 2 * time.Second},
+		{"in a crowd", 2000, 1, 10 * time.Second},
+		{"in a large crowd", 6000, 1, 30 * time.Second},
+	} {
+		t.Run(x.what, func(t *testing.T) {
+			redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
+				holder, c := dial(t, s), dial(t, s)
+				l := must.Got(queueOf(holder, "name").Acquire(t.Context()))(t)
+				ahead := []string{"ZADD", queueOf(c, "name").keys.All()[1]}
+				for i := range x.clients {
+					for k := range x.tickets {
+						ticket := lua.Ticket{
+							Client: fmt.Sprintf("client%016d", i), Number: uint64(k + 1), Kind: lua.Exclusive, Permits: 1,
+							Lease: lease.DefaultLease, Grant: time.Second,
+						}
+						ahead = append(ahead, fmt.Sprint(len(ahead)), ticket.String())
+					}
+				}
+				if x.clients > 0 {
+					s.Do(ahead...)
+				}
+				next := acquire(t.Context(), queueOf(c, "name"))
+				synctime.Pass(time.Minute)
+				before := c.Stats().Checks
+				synctime.Pass(lasts)
+				looks := c.Stats().Checks - before
+				// The number of clients is told by a sample of the queue.
+				require.Less(t, looks, 2*uint64(lasts/x.every))
+				require.Greater(t, looks, uint64(lasts/x.every)/2)
+				s.Do("DEL", ahead[1])
+				require.NoError(t, l.Release(t.Context()))
+				require.NotNil(t, <-next)
+			})
+		})
+	}
+}
+
+// A server that is back may have forgotten the newest of a client's tickets. The look that names all of them is repeated as
+// that.
+func TestALookAtAllTicketsThatFailsIsRepeatedAsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const tickets, forgotten = checkBatch + checkBatch/2, checkBatch / 4
+		s := redistest.Bubble(t)
+		d := faults.NewDialer(t, s.Dial)
+		o := s.Option()
+		o.DialCtxFn = d.DialCtx
+		c := must.Got(Dial(Options{Redis: o, Name: "test"}))(t)
+		defer func() { _ = c.Shutdown(context.Background()) }()
+		l := must.Got(queueOf(dial(t, s), "name").Acquire(t.Context()))(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var calls []<-chan *lease.Lease
+		for range tickets {
+			calls = append(calls, acquire(ctx, queueOf(c, "name")))
+			synctime.Pass(5 * time.Millisecond)
+		}
+		synctime.Pass(10 * time.Second)
+		q := queueOf(c, "name")
+		queue := q.keys.All()[1]
+		require.EqualValues(t, tickets, s.Int("ZCARD", queue))
+
+		s.Do("ZREMRANGEBYRANK", queue, fmt.Sprint(-forgotten), "-1")
+		d.LoseReplies(1, func(words []string) bool { return len(words) > 1 && words[1] == lua.Fairlock.Check.SHA })
+		at := c.known(q.keys.Site)
+		at.mu.Lock()
+		at.ears.Reconnect()
+		at.mu.Unlock()
+		synctime.Pass(time.Minute)
+		lost, _ := d.Lost()
+		require.Equal(t, 1, lost)
+		require.EqualValues(t, tickets, s.Int("ZCARD", queue))
+		cancel()
+		for _, call := range calls {
+			require.Nil(t, <-call)
+		}
+		require.NoError(t, l.Release(t.Context()))
+	})
+}
+
+// Whether a call waits for what a lost answer may have told is seen when the look is due, once for all: there may be thousands
+// that have no answer.
+func TestWhatALostAnswerMayHaveToldIsLookedForOnceForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, redistest.Bubble(t))
+		q := queueOf(c, "name")
+		asks, waits := q.newTicket(t.Context()), q.newTicket(t.Context())
+		for _, mine := range []*ticket{asks, waits} {
+			require.NoError(t, must.Err(c.register(q.binding, mine)))
+		}
+		at := asks.site
+		at.mu.Lock()
+		asks.state, waits.state = asking, asking
+		for range 3 {
+			asks.inflight++
+			at.landedLocked(asks, asks.text, conn.Sending(), errNoAnswer)
+		}
+		at.mu.Unlock()
+		synctime.Pass(time.Second)
+		require.Zero(t, c.Stats().Checks, "nobody waits")
+
+		at.mu.Lock()
+		asks.inflight++
+		at.landedLocked(asks, asks.text, conn.Sending(), errNoAnswer)
+		waits.state, waits.arrival = waiting, 1
+		at.mu.Unlock()
+		synctime.Pass(retry.LongestBackoff)
+		require.NotZero(t, c.Stats().Checks)
+		at.mu.Lock()
+		at.endLocked(asks)
+		at.endLocked(waits)
+		at.mu.Unlock()
+	})
 }

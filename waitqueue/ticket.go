@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/notify"
 	"github.com/headwaiter/headwaiter/internal/renewals"
 	"github.com/headwaiter/headwaiter/internal/terms"
+	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -19,7 +21,7 @@ type ticket struct {
 
 	text    string        // what the queue has it as
 	takes   time.Duration // how long a grant by message waits for it
-	bound   *terms.Bound  // until it has a place, if it does not get one everywhere
+	bound   terms.Bound   // until it has a place, if it does not get one everywhere
 	arrival int64         // 0 until an ask has been answered, unless its terms give one
 	place   int           // at the last look; -1: unknown. Of an event: what its scripts tell there
 	grant   grant         // while confirming or held
@@ -39,16 +41,19 @@ type ticket struct {
 	ghost      time.Time     // until when one that will not be answered can still run
 	lapses     int           // grants that ran out before they were taken
 	deafness   error         // why its client cannot subscribe
-	last       error         // the last error of a check made for it, since one went well
 	over       chan struct{} // closed when the end was acknowledged or given up
 
 	// Small things, side by side: there may be many tickets.
 	state        state
+	answered     bool // an ask or a check that names it was
 	told         bool // a message, or the reply to a request of its own, brought the grant
 	doubted      bool // a message says that it was released by force: a renewal must look into that at once
 	endAgain     bool // something was in flight when the end was sent (R1)
 	owed         bool // the ends wait for that
 	acknowledged bool // the server has answered the end
+	joint        bool // its call asks for other names too, and has not returned
+	inherits     bool // what it adopts may rest
+	rests        bool // since its end has begun: what [ticket.restsLocked] said then
 	rejoined     bool // it was out of the queue once, though its client has heard since before that
 
 	wake chan struct{} // something above has changed; nil if nobody has waited for that yet
@@ -76,7 +81,7 @@ type grant struct {
 func (t *ticket) number() {
 	q := t.queue
 	t.text = lua.Ticket{
-		Client: q.client.id, Number: q.client.numbers.Add(1), Kind: q.kind, Permits: q.permits, Lease: t.lease(), Grant: t.takes,
+		Client: q.client.id(), Number: q.client.numbers.Add(1), Vote: q.terms.Vote, Kind: q.kind, Permits: q.permits, Lease: t.lease(), Grant: t.takes,
 	}.String()
 }
 
@@ -111,6 +116,12 @@ func (t *ticket) pokeLocked() {
 
 // asksLocked reports whether an ask of the ticket may be sent.
 func (t *ticket) asksLocked() bool { return t.state == idling || t.state == asking }
+
+// passesLocked reports whether the ticket's call waits for an error to pass. One that has a place in the queue keeps it for
+// as long as somebody may mend the server; one without fails, and its caller learns why.
+func (t *ticket) passesLocked(err error) bool {
+	return conn.Transient(err) || t.arrival != 0 && conn.Mendable(err)
+}
 
 // waits reports whether the ticket is one that a check names.
 func (t *ticket) waits() bool {
@@ -199,6 +210,9 @@ const mostLapses = 5
 // often.
 func (t *ticket) ranOutLocked(counts bool) {
 	next := waiting
+	if t.queue.terms.MinHold > 0 {
+		t.ghost = timers.Later(t.ghost, time.Now()) // The name may rest, and nobody has had it.
+	}
 	if t.arrival == 0 {
 		next = idling // It was never queued: no check knows it, so it asks again.
 	}
@@ -290,7 +304,7 @@ func (t *ticket) to(next state) {
 	case t.state == next:
 	case leads[t.state].has(next):
 		if t.state = next; in(waiting, confirming, held).has(next) {
-			t.bound = nil // It has had a place, or better (I11).
+			t.bound = 0 // It has had a place, or better (I11).
 		}
 	default:
 		t.site.client.stats.Refused.Add(1)

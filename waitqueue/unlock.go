@@ -22,6 +22,20 @@ type unlock struct {
 	end
 	index int           // among those of the site
 	held  time.Duration // for how long it was held
+
+	isStuck bool          // the server refuses it until somebody mends the server
+	stuck   chan struct{} // closed when that is so; nil while no call wants to know
+}
+
+// stuckLocked returns a channel that is closed once the server has refused the end until somebody mends the server.
+func (u *unlock) stuckLocked() <-chan struct{} {
+	if u.stuck == nil {
+		u.stuck = make(chan struct{})
+		if u.isStuck {
+			close(u.stuck)
+		}
+	}
+	return u.stuck
 }
 
 // unlock is what Unlock of a lease does, once. The lease's context has ended.
@@ -96,7 +110,7 @@ func (w *wait) endsAhead() ([]*outbox.Item[end], error) {
 	n := len(s.unlocks)
 	if n == 0 || n > outbox.Batch || len(s.lowers) > 0 {
 		s.mu.Unlock()
-		return nil, s.afterEnds(w.ctx, w.mode)
+		return nil, w.afterEnds(w.ctx)
 	}
 	ahead := w.ahead[:0]
 	for _, u := range s.unlocks {
@@ -107,19 +121,29 @@ func (w *wait) endsAhead() ([]*outbox.Item[end], error) {
 	if taken {
 		return ahead, nil
 	}
-	return nil, s.afterEnds(w.ctx, w.mode)
+	return nil, w.afterEnds(w.ctx)
 }
 
 // afterEnds waits until the ends that are under way now are answered or given up. A call that does not wait for its turn
-// does so for as long as it waits out errors.
-func (s *site) afterEnds(ctx context.Context, mode string) error {
+// does so for as long as it waits out errors. A call without a place fails with the error of an end that the server refuses
+// until somebody mends it: its own request would be refused as well.
+func (w *wait) afterEnds(ctx context.Context) error {
+	type leaving struct {
+		over, stuck <-chan struct{}
+		ticket      *ticket
+	}
+	s, mode := w.site, w.mode
 	s.mu.Lock()
-	before := make([]<-chan struct{}, 0, len(s.unlocks)+len(s.lowers))
+	before := make([]leaving, 0, len(s.unlocks)+len(s.lowers))
 	for _, u := range s.unlocks {
-		before = append(before, u.ticket.overLocked())
+		l := leaving{over: u.ticket.overLocked(), ticket: u.ticket}
+		if w.ticket.arrival == 0 {
+			l.stuck = u.stuckLocked()
+		}
+		before = append(before, l)
 	}
 	for _, over := range s.lowers {
-		before = append(before, over)
+		before = append(before, leaving{over: over})
 	}
 	s.mu.Unlock()
 	if len(before) == 0 {
@@ -132,9 +156,13 @@ func (s *site) afterEnds(ctx context.Context, mode string) error {
 		patience, cancel = context.WithTimeout(ctx, retry.TryTime)
 		defer cancel()
 	}
-	for _, over := range before {
+	for _, l := range before {
 		select {
-		case <-over:
+		case <-l.over:
+		case <-l.stuck:
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return l.ticket.hold.endFailure
 		case <-patience.Done():
 			return cmp.Or(ctx.Err(), errUnsettled)
 		case <-s.client.servers.Ended():

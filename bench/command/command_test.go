@@ -18,6 +18,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/bench"
 	"github.com/headwaiter/headwaiter/bench/drivers"
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
 
@@ -76,8 +77,7 @@ func TestARunLeavesItsPages(t *testing.T) {
 		"-processes", "-out", filepath.Join(dir, "out"), "-docs", docs)
 	require.NoError(t, err)
 	require.Contains(t, out, "W4 C=2")
-	page, err := os.ReadFile(docs)
-	require.NoError(t, err)
+	page := must.Got(os.ReadFile(docs))(t)
 	require.Contains(t, string(page), "other 1.2.3")
 	require.Contains(t, string(page), "| headwaiter | 50 |", "the crowd")
 	for _, name := range []string{
@@ -98,18 +98,15 @@ func TestAPageIsMadeOfSeveralRuns(t *testing.T) {
 		_, err := runBench(t, tools(nil), "-work", work, "-rounds", "1", "-slice", "20ms", "-restless", "-json", files[i])
 		require.NoError(t, err)
 	}
-	_, err := runBench(t, Tools{}, "report", files[0], files[1], "-out", filepath.Join(dir, "out"))
-	require.NoError(t, err)
-	page, err := os.ReadFile(filepath.Join(dir, "out/report.md"))
-	require.NoError(t, err)
+	require.NoError(t, must.Err(runBench(t, Tools{}, "report", files[0], files[1], "-out", filepath.Join(dir, "out"))))
+	page := must.Got(os.ReadFile(filepath.Join(dir, "out/report.md")))(t)
 	require.Contains(t, string(page), "| W1 | headwaiter |")
 	require.Contains(t, string(page), "| W3 | headwaiter |")
 }
 
 func TestTheHelpSaysWhatTheStandardSetIs(t *testing.T) {
 	var help bytes.Buffer
-	_, err := parse([]string{"-help"}, []string{"-work", "W1,W5"}, &help)
-	require.ErrorIs(t, err, flag.ErrHelp)
+	require.ErrorIs(t, must.Err(parse([]string{"-help"}, []string{"-work", "W1,W5"}, &help)), flag.ErrHelp)
 	require.Contains(t, help.String(), "the standard set, which is -work W1,W5; ")
 	require.NotContains(t, help.String(), "all locks")
 }
@@ -123,9 +120,7 @@ func TestARunTellsWhereTheTimeWent(t *testing.T) {
 	require.Regexp(t, `W1 +fairlock/ask +\d+ `, out)
 	require.Regexp(t, `W7 n=50 +fairlock/end +\d+ `, out)
 	for _, file := range []string{cpu, allocations} {
-		info, err := os.Stat(file)
-		require.NoError(t, err)
-		require.NotZero(t, info.Size(), file)
+		require.NotZero(t, must.Got(os.Stat(file))(t).Size(), file)
 	}
 	_, err = runBench(t, tools(nil), "-work", "W1", "-cpuprofile", filepath.Join(dir, "none", "cpu"))
 	require.ErrorContains(t, err, "-cpuprofile")
@@ -153,17 +148,13 @@ func TestPairsLeaveTheirPageAndCompareAsEqual(t *testing.T) {
 	_, err := runBench(t, pairs(), "-pairs", "-work", "W1,W2,W3,W4,R1,L1", "-clients", "2", "-rounds", "14", "-slice", "20ms", "-floor-slice", "10ms",
 		"-out", filepath.Join(dir, "out"), "-docs", docs, "-fill", other)
 	require.NoError(t, err)
-	page, err := os.ReadFile(docs)
-	require.NoError(t, err)
+	page := must.Got(os.ReadFile(docs))(t)
 	for _, want := range []string{"Two locks run in turn", "## Above the bare protocol", "| W3 | headwaiter-cohort-64 | W3 |", "| W4 C=2 | headwaiter-multilock-3 |", "| R1 | reentrant | W1 |", "| L1 C=50 | headwaiter |"} {
 		require.Contains(t, string(page), want)
 	}
-	filled, err := os.ReadFile(other)
-	require.NoError(t, err)
-	require.Contains(t, string(filled), "| W1, of the cycle floor |")
+	require.Contains(t, string(must.Got(os.ReadFile(other))(t)), "| W1, of the cycle floor |")
 
-	text, err := os.ReadFile(results)
-	require.NoError(t, err)
+	text := must.Got(os.ReadFile(results))(t)
 	halves := [2]strings.Builder{}
 	for line := range strings.Lines(string(text)) {
 		var pair map[string]any
@@ -177,9 +168,7 @@ func TestPairsLeaveTheirPageAndCompareAsEqual(t *testing.T) {
 				}
 				pair["rounds"] = half
 			}
-			changed, err := json.Marshal(pair)
-			require.NoError(t, err)
-			halves[i].WriteString(string(changed) + "\n")
+			halves[i].WriteString(string(must.Got(json.Marshal(pair))(t)) + "\n")
 		}
 	}
 	var files []string
@@ -197,8 +186,7 @@ func TestPairsOfARunThatIsOverHaveTheLeastRounds(t *testing.T) {
 	dir := t.TempDir()
 	_, err := runBench(t, pairs(), "-pairs", "-work", "W1", "-rounds", "9", "-slice", "10ms", "-within", "1ns", "-out", dir)
 	require.NoError(t, err)
-	results, err := os.ReadFile(filepath.Join(dir, "results.jsonl"))
-	require.NoError(t, err)
+	results := must.Got(os.ReadFile(filepath.Join(dir, "results.jsonl")))(t)
 	report, err := bench.ReadReport(strings.NewReader(string(results)))
 	require.NoError(t, err)
 	require.NotEmpty(t, report.Compared)
@@ -220,7 +208,7 @@ func (d crooked) NewClient(context.Context) (bench.Client, error) { return crook
 type crookedClient struct{}
 
 func (crookedClient) Mutex(string) bench.Mutex                 { return crookedClient{} }
-func (crookedClient) Close(context.Context) error              { return nil }
+func (crookedClient) Shutdown(context.Context) error           { return nil }
 func (crookedClient) Lock(context.Context) (bench.Hold, error) { return crookedClient{}, nil }
 func (crookedClient) Release(context.Context) error            { return nil }
 func (crookedClient) Token() uint64                            { return 1 }
@@ -228,17 +216,14 @@ func (crookedClient) Token() uint64                            { return 1 }
 func TestALockWithAFaultMakesTheRunFail(t *testing.T) {
 	broken := tools(func(c *bench.Contender) { c.Driver = crooked{c.Driver} })
 	_, err := runBench(t, broken, "-work", "W4", "-clients", "4", "-hold", "5ms", "-rounds", "1", "-slice", "50ms")
-	require.ErrorContains(t, err, "overlapped")
-	require.ErrorContains(t, err, "not larger than the one before")
+	must.Fails(t, err, "overlapped", "not larger than the one before")
 }
 
 func TestWhatIsMissingIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	gone := tools(func(c *bench.Contender) { c.Missing = io.ErrUnexpectedEOF })
-	_, err := runBench(t, gone, "-work", "W1", "-rounds", "1", "-slice", "10ms", "-out", dir)
-	require.NoError(t, err)
-	page, err := os.ReadFile(filepath.Join(dir, "report.md"))
-	require.NoError(t, err)
+	require.NoError(t, must.Err(runBench(t, gone, "-work", "W1", "-rounds", "1", "-slice", "10ms", "-out", dir)))
+	page := must.Got(os.ReadFile(filepath.Join(dir, "report.md")))(t)
 	require.Contains(t, string(page), "| headwaiter | all | unexpected EOF |")
 }
 
@@ -256,14 +241,12 @@ func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 
 // A server that somebody else uses is left as it was, but for keys that expire.
 func TestAServerOfOnesOwnIsMeasured(t *testing.T) {
-	s := redistest.Start(t, redistest.WithPassword("secret"))
-	dir := t.TempDir()
+	s, dir := redistest.Start(t, redistest.WithPassword("secret")), t.TempDir()
 	out, err := runBench(t, tools(nil), "-redis", "redis://:secret@"+s.Addr(), "-work", "W1,W4", "-clients", "2", "-slice", "30ms", "-rounds", "1",
 		"-arrival", "200", "-restless", "-out", dir)
 	require.NoError(t, err)
 	require.Contains(t, out, "W4 C=2 200/s")
-	page, err := os.ReadFile(filepath.Join(dir, "report.md"))
-	require.NoError(t, err)
+	page := must.Got(os.ReadFile(filepath.Join(dir, "report.md")))(t)
 	require.Contains(t, string(page), "Written by the benchmark")
 	require.NotContains(t, string(page), "](../", "nothing that is beside the page of the repository alone")
 	for _, key := range s.Keys() {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/bench"
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 )
 
 // tiny is all that far measures, in seconds.
@@ -40,19 +41,16 @@ func TestHowFarItGoesIsAPageAndAPlan(t *testing.T) {
 	} {
 		require.Contains(t, page, want)
 	}
-	out, err := runBench(t, Tools{}, "-plan", "-data", data, "-clients", "5000", "-waiters", "100", "-handoffs", "10")
-	require.NoError(t, err)
+	out := must.Got(runBench(t, Tools{}, "-plan", "-data", data, "-clients", "5000", "-waiters", "100", "-handoffs", "10"))(t)
 	require.Contains(t, out, "Connections of each: 15,000\n")
 	require.Contains(t, out, "connections of a master: 15000 of 10000, if each client uses names of each master. Too much: raise maxclients")
 }
 
 func TestThePlanIsMadeOfTheFiguresOfThePage(t *testing.T) {
-	out, err := runBench(t, Tools{}, "plan", "-clients", "200", "-handoffs", "1000", "-names", "50")
-	require.NoError(t, err)
+	out := must.Got(runBench(t, Tools{}, "plan", "-clients", "200", "-handoffs", "1000", "-names", "50"))(t)
 	require.Contains(t, out, "Connections of each: 600\n")
 	for _, args := range [][]string{{"-load", "0"}, {"-waiters", "-1"}, {"surplus"}, {"-data", filepath.Join(t.TempDir(), "none")}} {
-		_, err := runBench(t, Tools{}, append([]string{"plan"}, args...)...)
-		require.Error(t, err, args)
+		require.Error(t, must.Err(runBench(t, Tools{}, append([]string{"plan"}, args...)...)), args)
 	}
 }
 
@@ -146,6 +144,5 @@ func TestHandOffsThatFallAreAFault(t *testing.T) {
 		}
 	})
 	_, _, err := goFar(t, slow, "-many", "12", "-own", "12", "-shared", "", "-rounds", fmt.Sprint(bench.LeastRounds))
-	require.ErrorContains(t, err, "W4 C=12 has 0.")
-	require.ErrorContains(t, err, "which is less than 0.8")
+	must.Fails(t, err, "W4 C=12 has 0.", "which is less than 0.8")
 }

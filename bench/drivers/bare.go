@@ -171,8 +171,8 @@ func (c *bareClient) Mutex(name string) bench.Mutex {
 	return m
 }
 
-// Close implements [bench.Client].
-func (c *bareClient) Close(context.Context) error {
+// Shutdown implements [bench.Client].
+func (c *bareClient) Shutdown(context.Context) error {
 	c.close()
 	c.listener.Close()
 	c.commands.Close()

@@ -51,11 +51,11 @@ func (c *redlockClient) Of(kind string, permits int, name string) bench.Mutex {
 	return acquire(redlock.New(c.nodes, name).Lock)
 }
 
-// Close implements [bench.Client].
-func (c *redlockClient) Close(ctx context.Context) error {
-	err := c.headwaiterClient.Close(ctx)
+// Shutdown implements [bench.Client].
+func (c *redlockClient) Shutdown(ctx context.Context) error {
+	err := c.headwaiterClient.Shutdown(ctx)
 	for _, node := range c.nodes {
-		err = errors.Join(err, node.Close(ctx))
+		err = errors.Join(err, node.Shutdown(ctx))
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/bench"
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 )
 
 // measuredAs is a run of which all is as it is to be, with round figures.
@@ -73,8 +74,7 @@ func TestAPlanIsTheSumOfItsParts(t *testing.T) {
 	n := Usual()
 	n.Clients, n.Waiters, n.Holds, n.Names = 1000, 2000, 3000, 100_000
 	n.HandOffs, n.Cycles, n.Tries = 2000, 10_000, 4000
-	p, err := NewPlan(measuredAs(), n)
-	require.NoError(t, err)
+	p := must.Got(NewPlan(measuredAs(), n))(t)
 	// 2,000 hand-offs, 10,000 cycles, 4,000 tries, 900 renewals of clients that hold several, 1,000 clients, 2,000 waiters.
 	require.InDelta(t, 0.1+0.3+0.06+0.0045+0.1+0.02, p.Cores, 1e-9)
 	require.Equal(t, 1, p.Masters)
@@ -84,8 +84,7 @@ func TestAPlanIsTheSumOfItsParts(t *testing.T) {
 	require.Equal(t, "one core of a master", p.Walls[0].What)
 
 	n.Holds = 1000 // One each: 300 a second at 40 µs, beside what the connections of these clients take.
-	p, err = NewPlan(measuredAs(), n)
-	require.NoError(t, err)
+	p = must.Got(NewPlan(measuredAs(), n))(t)
 	require.InDelta(t, 0.1+0.3+0.06+0.012+0.1+0.02, p.Cores, 1e-9)
 }
 
@@ -98,8 +97,7 @@ func TestTheNearestWallIsNamed(t *testing.T) {
 	} {
 		n := Usual()
 		set(&n)
-		p, err := NewPlan(measuredAs(), n)
-		require.NoError(t, err)
+		p := must.Got(NewPlan(measuredAs(), n))(t)
 		require.Equal(t, want, p.Walls[0].What)
 		var b strings.Builder
 		require.NoError(t, p.Write(&b))
@@ -109,9 +107,6 @@ func TestTheNearestWallIsNamed(t *testing.T) {
 	}
 	n := Usual()
 	n.Cycles = 1e6 // 30 cores, of which each master may use 0.6.
-	p, err := NewPlan(measuredAs(), n)
-	require.NoError(t, err)
-	require.Equal(t, 50, p.Masters)
-	_, err = NewPlan(bench.Report{}, n)
-	require.ErrorContains(t, err, "does not have all figures")
+	require.Equal(t, 50, must.Got(NewPlan(measuredAs(), n))(t).Masters)
+	require.ErrorContains(t, must.Err(NewPlan(bench.Report{}, n)), "does not have all figures")
 }

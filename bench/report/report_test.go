@@ -17,6 +17,7 @@ import (
 	"github.com/headwaiter/headwaiter/bench"
 	"github.com/headwaiter/headwaiter/bench/report"
 	"github.com/headwaiter/headwaiter/bench/report/picture"
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 )
 
 // results are those of a run with three locks, of which one is missing, and a work that has no rounds.
@@ -24,9 +25,7 @@ const results = "testdata/results.jsonl"
 
 func sample(t *testing.T) bench.Report {
 	t.Helper()
-	r, err := report.Read(results)
-	require.NoError(t, err)
-	return r
+	return must.Got(report.Read(results))(t)
 }
 
 func TestAPageHasTheFiguresAndTheLosses(t *testing.T) {
@@ -109,8 +108,7 @@ func TestBlocksOfPagesAreFilled(t *testing.T) {
 		require.NoError(t, os.WriteFile(page, fmt.Appendf(nil, around, name, "stale\n"), 0o600))
 		for range 2 { // It can be filled again.
 			require.NoError(t, report.Fill(sample(t), page))
-			text, err := os.ReadFile(page)
-			require.NoError(t, err)
+			text := must.Got(os.ReadFile(page))(t)
 			for _, part := range want {
 				require.Contains(t, string(text), part)
 			}
@@ -121,9 +119,7 @@ func TestBlocksOfPagesAreFilled(t *testing.T) {
 	bad := fmt.Sprintf(around, "unheard", "stale\n")
 	require.NoError(t, os.WriteFile(page, []byte(bad), 0o600))
 	require.ErrorContains(t, report.Fill(sample(t), page), `no block "unheard"`)
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
-	require.Equal(t, bad, string(text))
+	require.Equal(t, bad, string(must.Got(os.ReadFile(page))(t)))
 	require.NoError(t, os.WriteFile(page, []byte("nothing to fill"), 0o600))
 	require.ErrorContains(t, report.Fill(sample(t), page), "no block for figures")
 	require.ErrorIs(t, report.Fill(sample(t), page+".none"), os.ErrNotExist)
@@ -135,8 +131,7 @@ func TestThereIsAPictureForEachChart(t *testing.T) {
 	require.Len(t, charts, 7)
 	require.NoError(t, picture.Write(charts, dir))
 	for _, c := range charts {
-		svg, err := os.ReadFile(filepath.Join(dir, c.ID+".svg"))
-		require.NoError(t, err)
+		svg := must.Got(os.ReadFile(filepath.Join(dir, c.ID+".svg")))(t)
 		text := texts(t, svg)
 		require.Contains(t, text, c.Title)
 		for _, s := range c.Series {
@@ -171,8 +166,7 @@ func TestOfSeveralRunsAllLocksAreShown(t *testing.T) {
 	later := filepath.Join(t.TempDir(), "later")
 	require.NoError(t, os.WriteFile(later, []byte(`{"kind":"run","at":"2026-01-03T03:04:00Z","contenders":[{"name":"rival","about":"newer"}],"rounds":5}
 `), 0o600))
-	r, err := report.Read(results, later)
-	require.NoError(t, err)
+	r := must.Got(report.Read(results, later))(t)
 	var b strings.Builder
 	require.NoError(t, report.Markdown(&b, r, ""))
 	require.Contains(t, b.String(), "| rival | newer |")
@@ -183,14 +177,11 @@ func TestWhatIsNoResultIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
-	_, err := report.Read(empty)
-	require.ErrorContains(t, err, "no run")
+	require.ErrorContains(t, must.Err(report.Read(empty)), "no run")
 	broken := filepath.Join(dir, "broken")
 	require.NoError(t, os.WriteFile(broken, []byte("{\"kind\":\"run\"}\nnonsense\n"), 0o600))
-	_, err = report.Read(broken)
-	require.ErrorContains(t, err, "line 2")
-	_, err = report.Read(filepath.Join(dir, "none"))
-	require.ErrorIs(t, err, os.ErrNotExist)
+	require.ErrorContains(t, must.Err(report.Read(broken)), "line 2")
+	require.ErrorIs(t, must.Err(report.Read(filepath.Join(dir, "none"))), os.ErrNotExist)
 }
 
 // A lock that does nothing in most slices has no CPU a hand-off in them, and what is left gives no interval.

@@ -53,7 +53,7 @@ func (c *etcdClient) Mutex(name string) bench.Mutex {
 	})
 }
 
-func (c *etcdClient) Close(context.Context) error {
+func (c *etcdClient) Shutdown(context.Context) error {
 	var errs []error
 	for _, s := range c.sessions {
 		errs = append(errs, s.Close())

@@ -48,7 +48,7 @@ func (c *advisoryClient) Mutex(name string) bench.Mutex {
 	return lock(conn.lock)
 }
 
-func (c *advisoryClient) Close(ctx context.Context) error {
+func (c *advisoryClient) Shutdown(ctx context.Context) error {
 	for _, conn := range c.conns {
 		if conn.conn != nil {
 			_ = conn.conn.Close(ctx) // Its lock ends with it in any case.

@@ -56,4 +56,4 @@ func (c redislockClient) Mutex(name string) bench.Mutex {
 	})
 }
 
-func (c redislockClient) Close(context.Context) error { return c.client.Close() }
+func (c redislockClient) Shutdown(context.Context) error { return c.client.Close() }

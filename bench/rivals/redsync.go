@@ -49,4 +49,4 @@ func (c redsyncClient) Mutex(name string) bench.Mutex {
 	})
 }
 
-func (c redsyncClient) Close(context.Context) error { return c.client.Close() }
+func (c redsyncClient) Shutdown(context.Context) error { return c.client.Close() }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/bench"
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 )
 
 func TestMain(m *testing.M) {
@@ -30,8 +31,7 @@ func TestMain(m *testing.M) {
 
 // Each contender locks, hands on between clients and between processes, and excludes.
 func TestEveryContenderIsALock(t *testing.T) {
-	redis, err := bench.StartRedis(t.Context())
-	require.NoError(t, err)
+	redis := must.Got(bench.StartRedis(t.Context()))(t)
 	t.Cleanup(redis.Stop)
 	servers := StartServers(t.Context(), redis.Addr, Engines(nil))
 	t.Cleanup(servers.Stop)

@@ -50,7 +50,7 @@ func (c rueidislockClient) Mutex(name string) bench.Mutex {
 	})
 }
 
-func (c rueidislockClient) Close(context.Context) error {
+func (c rueidislockClient) Shutdown(context.Context) error {
 	c.locker.Close()
 	return nil
 }

@@ -89,7 +89,7 @@ func cycles(ctx context.Context, driver bench.Driver, name string, end time.Time
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, client.Shutdown(context.WithoutCancel(ctx))) }()
 	for lock := client.Mutex(name); time.Now().Before(end); {
 		hold, err := lock.Lock(ctx)
 		if err == nil {

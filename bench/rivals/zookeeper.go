@@ -42,7 +42,7 @@ func (d ZooKeeperLock) NewClient(ctx context.Context) (bench.Client, error) {
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	return nil, errors.Join(err, c.Close(ctx))
+	return nil, errors.Join(err, c.Shutdown(ctx))
 }
 
 type zooKeeperClient struct {
@@ -72,7 +72,7 @@ func (c *zooKeeperClient) Mutex(name string) bench.Mutex {
 	})
 }
 
-func (c *zooKeeperClient) Close(context.Context) error {
+func (c *zooKeeperClient) Shutdown(context.Context) error {
 	c.conn.Close()
 	<-c.drained
 	return nil

@@ -50,8 +50,12 @@ func completeNames(cmd *cobra.Command, args []string, typed string) ([]string, c
 		return nil, nothing
 	}
 	var l lookout
-	l.redis, _ = cmd.Flags().GetString("redis")
-	l.prefix, _ = cmd.Flags().GetString("prefix")
+	l.given = cmd.Flags()
+	for name, value := range map[string]*string{
+		"redis": &l.redis, "redis-file": &l.file, "tls-ca": &l.tls.ca, "tls-cert": &l.tls.cert, "tls-key": &l.tls.key, "prefix": &l.prefix,
+	} {
+		*value, _ = l.given.GetString(name)
+	}
 	o, err := l.options("headwaiter completion")
 	if err != nil {
 		return nil, nothing

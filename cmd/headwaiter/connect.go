@@ -2,10 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
-	"fmt"
 	"net/url"
-	"os"
 	"regexp"
 	"strings"
 
@@ -22,23 +21,14 @@ const (
 	redisForm     = "redis://user:password@host:6379/0, rediss://… or unix:///path"
 )
 
-// redisURL is the server to use: the flag's, else the environment's, else the one on this machine.
-func redisURL(flag string) string {
-	if flag != "" {
-		return flag
-	}
-	if env := os.Getenv(redisVariable); env != "" {
-		return env
-	}
-	return defaultRedis
-}
-
 // parse reads a URL. What it cannot read is a mistake in how headwaiter was called.
 func parse(address string) (o headwaiter.Options, err error) {
 	u, err := conn.ParseURL(address)
 	stray := strayAt(address)
 	if err == nil && stray == nil {
-		return headwaiter.Options{Redis: u.Redis, WithoutSkip: u.WithoutSkip, WithoutSubscribe: u.WithoutSubscribe}, nil
+		return headwaiter.Options{
+			Redis: u.Redis, WithoutSkip: u.WithoutSkip, WithoutSubscribe: u.WithoutSubscribe, WithoutHello: u.WithoutHello,
+		}, nil
 	}
 	why := stray
 	if why == nil {
@@ -78,7 +68,13 @@ func withoutPassword(address string) string {
 		if password, _ := u.User.Password(); password == "" && u.User.Username() != "" && strings.HasPrefix(u.Scheme, "redis") {
 			u.User = url.User("xxxxx") // A password that stands where the user belongs.
 		}
-		return u.Redacted()
+		if q := u.Query(); q.Has("sentinel_password") && !passwordLike.MatchString(u.RawQuery) { // With an escape in its name.
+			q.Set("sentinel_password", "xxxxx")
+			u.RawQuery = q.Encode()
+		}
+		if u.User != nil || u.Scheme == "unix" || !strings.Contains(address, "@") {
+			return u.Redacted()
+		}
 	}
 	// Whatever stands before the last @ may hold a password, even if the rest makes no sense.
 	if i := strings.LastIndexByte(address, '@'); i >= 0 {
@@ -94,8 +90,13 @@ func reason(err error, address string) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		text = strings.Replace(text, context.DeadlineExceeded.Error(), "no answer in time", 1)
 	}
-	if strings.Contains(text, "connection refused") && address == defaultRedis {
-		return fmt.Sprintf("%s; start one there, or name another by --redis or %s", text, redisVariable)
+	switch {
+	case strings.Contains(text, "connection refused") && address == defaultRedis:
+		text += "; start one there, or name another by --redis or " + redisVariable
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		text += "; name the file of its authority by --tls-ca"
+	case strings.Contains(text, "want a certificate of its client"):
+		text += "; name one by --tls-cert and --tls-key"
 	}
 	return text
 }

@@ -8,16 +8,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
-
-func TestTheServerIsTheFlagsThenTheEnvironmentsThenTheLocalOne(t *testing.T) {
-	t.Setenv(redisVariable, "")
-	assert.Equal(t, defaultRedis, redisURL(""))
-	t.Setenv(redisVariable, "redis://there:1")
-	assert.Equal(t, "redis://there:1", redisURL(""))
-	assert.Equal(t, "redis://here:1", redisURL("redis://here:1"))
-}
 
 func TestNoPasswordIsShown(t *testing.T) {
 	for address, shown := range map[string]string{
@@ -29,13 +22,19 @@ func TestNoPasswordIsShown(t *testing.T) {
 		"redis://me:sec/ret@host:6379":   "…",
 		"redis://me:se%zzcret@host:6379": "…@host:6379",
 		// Not escaped, or not where it belongs.
-		"redis://me:/secret@host:6379/1":            "…",
-		"redis://me:/0?secret@host":                 "…",
-		"redis://me:a@b/secret@host":                "…",
-		"unix:///run/redis@6379.sock":               "unix:///run/redis@6379.sock",
-		"me:secret@host:6379":                       "…@host:6379",
-		"redis://host?password=secret&master_set=m": "redis://host?password=xxxxx&master_set=m",
-		"host=db password='sec ret' dbname=shop":    "host=db%20password=xxxxx%20dbname=shop",
+		"redis://me:/secret@host:6379/1":                       "…",
+		"redis://me:/0?secret@host":                            "…",
+		"redis://me:a@b/secret@host":                           "…",
+		"unix:///run/redis@6379.sock":                          "unix:///run/redis@6379.sock",
+		"me:secret@host:6379":                                  "…@host:6379",
+		"# comment\nredis://:secret@host:6379":                 "…@host:6379",
+		"/redis://:secret@host:6379":                           "…@host:6379",
+		"?redis://:secret@host:6379":                           "…@host:6379",
+		"redis://host?password=secret&master_set=m":            "redis://host?password=xxxxx&master_set=m",
+		"redis://host?master_set=m&sentinel_password=secret":   "redis://host?master_set=m&sentinel_password=xxxxx",
+		"redis://host?master_set=m&sentinel_pass%77ord=secret": "redis://host?master_set=m&sentinel_password=xxxxx",
+		"redis://host?sentinel_password=secret":                "redis://host?sentinel_password=xxxxx",
+		"host=db password='sec ret' dbname=shop":               "host=db%20password=xxxxx%20dbname=shop",
 	} {
 		assert.Equal(t, shown, withoutPassword(address))
 		_, err := parse(address)
@@ -110,7 +109,7 @@ func TestAnAtThatIsNotTheOneBeforeTheHostIsRefused(t *testing.T) {
 	for _, e := range engines() {
 		scheme, _, _ := strings.Cut(e.fallback, "://")
 		connect := func(rest string) error {
-			_, err := where{e, scheme + "://" + rest, ""}.dial("test", e.shortest)
+			_, err := where{engine: e, url: scheme + "://" + rest}.dial("test", e.shortest)
 			return err
 		}
 		for _, rest := range []string{
@@ -135,9 +134,7 @@ func TestAnAtThatIsNotTheOneBeforeTheHostIsRefused(t *testing.T) {
 		err := connect("me:se%40cret%2F%3F%23@127.0.0.1:1")
 		require.ErrorContains(t, err, "127.0.0.1:1")
 		require.NotContains(t, err.Error(), "cret")
-		var f *failure
-		require.ErrorAs(t, err, &f)
-		require.Equal(t, exitUnavailable, f.code)
+		require.Equal(t, exitUnavailable, kit.As[*failure](t, err).code)
 	}
 }
 
@@ -154,19 +151,16 @@ func TestServersMayBeSeveral(t *testing.T) {
 		assert.Equal(t, strings.Contains(address, "me:"), config.Username == "me")
 		assert.Equal(t, strings.HasPrefix(address, "https:"), config.TLS != nil)
 	}
-	o, err := zooKeeperOptions(onZooKeeper, "zk://me:pw@h1:2181,h2:2182,h3/shop/locks")
-	require.NoError(t, err)
+	o := kit.Got(zooKeeperOptions(onZooKeeper, "zk://me:pw@h1:2181,h2:2182,h3/shop/locks"))(t)
 	assert.Equal(t, []string{"h1:2181", "h2:2182", "h3"}, o.Servers)
 	assert.Equal(t, "/shop/locks", o.Prefix)
 	assert.Equal(t, "me:pw", string(o.Auth[0].Secret))
 
 	for _, address := range []string{"http://h1:2379,", "http://,h2", "http://h1,h2:port", "http://", "h1:2379,h2:2379", "zk://h1"} {
-		_, err := etcdConfig(onEtcd, address)
-		assert.ErrorContains(t, err, "write it like http://", address)
+		assert.ErrorContains(t, kit.Err(etcdConfig(onEtcd, address)), "write it like http://", address)
 	}
 	for _, address := range []string{"zk://h1:2181,", "zk://", "zk://h1:port", "h1:2181", "http://h1"} {
-		_, err := zooKeeperOptions(onZooKeeper, address)
-		assert.ErrorContains(t, err, "write it like zk://", address)
+		assert.ErrorContains(t, kit.Err(zooKeeperOptions(onZooKeeper, address)), "write it like zk://", address)
 	}
 }
 

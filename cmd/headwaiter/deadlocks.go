@@ -139,8 +139,9 @@ func writeLink(b *strings.Builder, before, link inspect.Link) {
 	} else {
 		say("  client %s", link.Client)
 	}
-	say("    holds %s %s for %s, token %d", before.Kind, before.Name, words.Ago(time.Since(before.Hold.Since)), before.Hold.Token)
-	say("    waits for %s %s for %s, at place %d", link.Kind, link.Name, words.Ago(link.Wait.Wait), link.Place)
+	now := time.Now()
+	say("    holds %s %s %s, token %d", before.Kind, before.Name, words.Since(before.Hold.Since, now), before.Hold.Token)
+	say("    waits for %s %s %s, at place %d", link.Kind, link.Name, words.Since(now.Add(-link.Wait.Wait), now), link.Place)
 }
 
 // What --json prints. The names in it stay. Times are in seconds.

@@ -17,8 +17,9 @@ const doctorLimit = 30 * time.Second
 
 // consultation is one call of doctor.
 type consultation struct {
-	redis, prefix string
-	json          bool
+	redisFlags
+	prefix string
+	json   bool
 }
 
 func newDoctor() *cobra.Command {
@@ -33,12 +34,11 @@ func newDoctor() *cobra.Command {
 		Args:                  cobra.NoArgs,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c.redis = redisURL(c.redis)
 			return c.run(cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.redis, "redis", "", "server, as a URL (default $"+redisVariable+", else "+defaultRedis+")")
+	c.flags(f)
 	f.StringVar(&c.prefix, "prefix", "", "what the keys begin with: rights are looked at for these (default headwaiter)")
 	f.BoolVar(&c.json, "json", false, "print JSON instead of text")
 	return cmd
@@ -52,7 +52,8 @@ WHOAMI and ACL GETUSER tell it more; what they would have told is called unknown
 otherwise. Log on as the user that the locks use: rights are looked at for that one.
 
 The URL names any one node of a cluster. With sentinels it names one of them, and in
-master_set what they call the master. More addresses go into addr=host:port.
+master_set what they call the master; sentinel_user, sentinel_password and sentinel_tls
+are how to log on to them. More addresses go into addr=host:port.
 
 What it finds is of three kinds:
   danger    two can hold one lock, or nobody any, without any further fault
@@ -76,7 +77,7 @@ type diagnosis struct {
 
 // run prints what there is to know, also of a server that cannot be used.
 func (c *consultation) run(out io.Writer) error {
-	o, err := parse(c.redis)
+	o, err := c.options()
 	if err != nil {
 		return err
 	}

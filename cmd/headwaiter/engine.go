@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,39 +60,69 @@ func engineNames() string {
 // where is the choice of an engine and a server, as flags and environment make it.
 type where struct {
 	*engine
-	url    string
-	prefix string // of the keys of a Redis, if not the usual one
+	url   string
+	redis redisOnly
+}
+
+// redisOnly is what is said of a Redis alone.
+type redisOnly struct {
+	prefix  string        // of the keys, if not the usual one
+	history int           // how many holds the lock keeps
+	least   time.Duration // for how long a lock stays taken from its grant
+	tls     tlsFiles
 }
 
 // chooser are the flags for it.
-type chooser struct{ engine, url, redis, prefix string }
+type chooser struct {
+	engine, url string
+	redis       redisFlags
+	only        redisOnly
+}
 
 // flags adds the flags.
 func (c *chooser) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.engine, "engine", onRedis.name, "kind of the servers: "+engineNames())
 	f.StringVar(&c.url, "url", "", "the server (default $HEADWAITER_ETCD and the like, else one on this machine)")
-	f.StringVar(&c.redis, "redis", "", "a Redis, as a URL (default $"+redisVariable+", else "+defaultRedis+")")
+	c.redis.flags(f)
+	f.StringVar(&c.only.prefix, "prefix", "", "what the keys of a Redis begin with (default headwaiter)")
+	f.IntVar(&c.only.history, "history", 0, "how many holds of the lock a Redis keeps for headwaiter log")
 }
 
 // choose finds the engine and its server: the flag's, else the environment's, else one on this machine.
 func (c *chooser) choose() (where, error) {
-	if c.redis != "" && (c.url != "" || c.engine != onRedis.name && c.engine != "") {
-		return where{}, fail(exitUsage, "--redis URL says it all: it goes with neither --engine nor --url")
+	i := slices.IndexFunc(engines(), func(e *engine) bool { return e.name == cmp.Or(c.engine, onRedis.name) })
+	if i < 0 {
+		return where{}, fail(exitUsage, "--engine %q: there is %s", c.engine, engineNames())
 	}
-	for _, e := range engines() {
-		if e.name != c.engine && !(c.engine == "" && e == onRedis) {
-			continue
-		}
-		if c.prefix != "" && e != onRedis {
-			return where{}, fail(exitUsage, "--prefix has no meaning with --engine %s: it is what the keys of a Redis begin with", e.name)
-		}
-		for _, url := range []string{c.redis, c.url, os.Getenv(e.variable), e.fallback} {
-			if url != "" {
-				return where{e, url, c.prefix}, nil
-			}
+	e, given := engines()[i], c.redis.given
+	c.only.tls = c.redis.tls
+	env, set := os.LookupEnv(e.variable)
+	switch {
+	case (given.Changed("redis") || given.Changed("redis-file")) && (given.Changed("url") || e != onRedis):
+		return where{}, fail(exitUsage, "--redis URL, or --redis-file FILE, says it all: it goes with neither --engine nor --url")
+	case e != onRedis && c.only != redisOnly{}:
+		return where{}, fail(exitUsage, "%s has no meaning with --engine %s: it is for a Redis", c.onlyRedis(), e.name)
+	case given.Changed("url") && c.url == "":
+		return where{}, fail(exitUsage, "--url is empty: is the variable set from which it comes? Write it like %s", e.form)
+	case c.url != "":
+		return where{e, c.url, c.only}, nil
+	case e == onRedis:
+		err := c.redis.find()
+		return where{e, c.redis.redis, c.only}, err
+	case set && env == "":
+		return where{}, fail(exitUsage, "%s is set and empty: unset it, or write it like %s", e.variable, e.form)
+	}
+	return where{e, cmp.Or(env, e.fallback), c.only}, nil
+}
+
+// onlyRedis is the first flag that was given of those for a Redis.
+func (c *chooser) onlyRedis() string {
+	for _, name := range []string{"prefix", "history", "min-hold", "tls-ca", "tls-cert", "tls-key"} {
+		if c.redis.given.Changed(name) {
+			return "--" + name
 		}
 	}
-	return where{}, fail(exitUsage, "--engine %q: there is %s", c.engine, engineNames())
+	return ""
 }
 
 // dial connects a client that operators will see by the given name.

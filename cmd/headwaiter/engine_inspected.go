@@ -12,7 +12,7 @@ const greeting = 5 * time.Second
 
 // inspected is a server of which each lock can tell its situation.
 type inspected struct {
-	client interface{ Close(context.Context) error }
+	client interface{ Shutdown(context.Context) error }
 	named  func(name string) inspectedLock
 }
 

@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -17,16 +17,19 @@ var onRedis = &engine{
 	name: "redis", noun: "Redis", variable: redisVariable, fallback: defaultRedis, form: redisForm,
 	shortest: lease.MinLease,
 	connect: func(on where, client string, _ time.Duration) (server, error) {
-		l := lookout{redis: on.url, prefix: on.prefix}
+		l := lookout{redisFlags{redis: on.url, tls: on.redis.tls}, on.redis.prefix}
 		c, err := l.connect(client)
-		return redisServer{c}, err
+		return redisServer{c, on.redis}, err
 	},
 }
 
-type redisServer struct{ client *headwaiter.Client }
+type redisServer struct {
+	client *headwaiter.Client
+	only   redisOnly
+}
 
 func (s redisServer) lock(name string, lasts time.Duration) mutex {
-	return fairlock.New(s.client, name, headwaiter.WithLease(lasts))
+	return fairlock.New(s.client, name, headwaiter.WithLease(lasts), fairlock.WithHistory(s.only.history), headwaiter.WithMinHold(s.only.least))
 }
 
 func (s redisServer) situation(name string) (text string) {
@@ -36,7 +39,10 @@ func (s redisServer) situation(name string) (text string) {
 	if err != nil || !info.Held {
 		return " …"
 	}
-	text = fmt.Sprintf(", held for %v", time.Since(info.Holder.Since).Round(100*time.Millisecond))
+	if info.Holder.Rests {
+		return ", taken " + words.Rests(info.Holder)
+	}
+	text = ", held " + words.Since(info.Holder.Since, time.Now())
 	if info.Holder.Who != "" {
 		text += " by " + info.Holder.Who
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -41,6 +42,7 @@ func newExec() *cobra.Command {
 		Short: "Run a command while holding a lock",
 		Long:  execHelp,
 		Example: `  headwaiter exec orders -- ./import-orders --all
+  headwaiter exec hourly --wait 0 --min-hold 50m -- make report
   headwaiter exec nightly --wait 2h --redis redis://cache.internal:6379 -- make report
   headwaiter exec nightly --engine etcd --url http://etcd.internal:2379 -- make report`,
 		DisableFlagsInUseLine: true,
@@ -60,9 +62,9 @@ func newExec() *cobra.Command {
 	}
 	f := cmd.Flags()
 	x.choice.flags(f)
-	f.StringVar(&x.choice.prefix, "prefix", "", "what the keys of a Redis begin with (default headwaiter)")
 	f.DurationVar(&x.wait, "wait", defaultWait, "how long to wait for the lock; 0 takes it only if it is free and nobody waits")
 	f.DurationVar(&x.lease, "lease", lease.DefaultLease, "how long the others wait if this machine dies")
+	f.DurationVar(&x.choice.only.least, "min-hold", 0, "how long the lock stays taken from its grant, also when the command has ended or this machine dies")
 	f.DurationVar(&x.grace, "grace", defaultGrace, "time from TERM to KILL when the lock is lost")
 	return cmd
 }
@@ -86,6 +88,10 @@ what it had started. With a terminal the command shares its group with the rest 
 shell's job: signals go to the command alone (INT and QUIT in the foreground not at all:
 the keyboard's reach it anyway), and the lock is released when the command has ended.
 A signal during the wait gives up the place.
+
+For a job that several machines start at the same time and that is to run once:
+--wait 0 --min-hold D, with a D below the time between two runs and above that by which
+one may be late. Who comes too late gets 75.
 
 If the lock is lost (the lease could not be renewed, somebody released it by force, the
 server lost its state), the group, or with a terminal the command, gets TERM, and after
@@ -125,6 +131,10 @@ func (x *execution) take(args []string, dash int) error {
 	case x.lease < shortestLease || x.lease > lease.MaxLease:
 		return fail(exitUsage, "exec: --lease %v: must be from %v to %v; a shorter one may end before it is renewed"+see,
 			x.lease, shortestLease, lease.MaxLease)
+	case x.choice.only.history < 0 || x.choice.only.history > waitqueue.MaxHistory:
+		return fail(exitUsage, "exec: --history %d: must be from 0 to %d"+see, x.choice.only.history, waitqueue.MaxHistory)
+	case x.choice.only.least < 0 || x.choice.only.least > lease.MaxLease:
+		return fail(exitUsage, "exec: --min-hold %v: must be from 0 to %v"+see, x.choice.only.least, lease.MaxLease)
 	case x.grace < 0:
 		return fail(exitUsage, "exec: --grace %v: must not be negative"+see, x.grace)
 	}

@@ -18,8 +18,7 @@ import (
 )
 
 func TestTheCommandDiesWithHeadwaiter(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
+	server := kit.Start(t)
 	s := execute(t, server, "orders", under(acting(t, "deaf"))...)
 	s.await(s.stdout, "ready")
 	s.signal(syscall.SIGKILL)
@@ -31,8 +30,7 @@ func TestTheCommandDiesWithHeadwaiter(t *testing.T) {
 // children of those that have ended, and nobody else sees to them.
 func asParent(t *testing.T, run func(t *testing.T, execute func(server *redistest.Server, args ...string) *shell)) {
 	for name, attr := range map[string]*syscall.SysProcAttr{"as process 1": firstProcess(t), "as any process": nil} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		kit.Beside(t, name, func(t *testing.T) {
 			run(t, func(server *redistest.Server, args ...string) *shell {
 				cmd := exec.Command(program, append([]string{"exec", "orders", "--redis", urlOf(server)}, args...)...)
 				if attr != nil {
@@ -67,8 +65,7 @@ func firstProcess(t *testing.T) *syscall.SysProcAttr {
 // zombies are the children of a process whose end it has not taken note of.
 func zombies(t *testing.T, pid int) (found []string) {
 	t.Helper()
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	require.NoError(t, err)
+	stats := kit.Got(filepath.Glob("/proc/[0-9]*/stat"))(t)
 	for _, name := range stats {
 		text, err := os.ReadFile(name)
 		if err != nil {
@@ -103,6 +100,6 @@ func TestALossTakesNoGraceWhereAllHasStopped(t *testing.T) {
 		s.await(s.stdout, "ready")
 		server.Do("DEL", "headwaiter:lock:{orders}")
 		assert.Equal(t, exitLost, s.code())
-		assert.Len(t, s.rest(s.stderr), 2)
+		assert.Len(t, s.complaints(), 2)
 	})
 }

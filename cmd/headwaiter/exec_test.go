@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -41,15 +42,13 @@ func tokenOf(t *testing.T, s *shell) uint64 {
 	line := s.await(s.stdout, "token ")
 	var token uint64
 	var name string
-	_, err := fmt.Sscanf(line, "token %d of %s", &token, &name)
-	require.NoError(t, err)
+	require.NoError(t, kit.Err(fmt.Sscanf(line, "token %d of %s", &token, &name)))
 	assert.Equal(t, "orders", name)
 	return token
 }
 
 func TestShellsHoldOneAfterTheOtherInTheirOrder(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
+	server := kit.Start(t)
 	first := execute(t, server, "orders", under(holding)...)
 	last := tokenOf(t, first)
 
@@ -79,20 +78,17 @@ func TestShellsHoldOneAfterTheOtherInTheirOrder(t *testing.T) {
 }
 
 func TestInputAndOutputAreTheCommands(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
+	server := kit.Start(t)
 	s := execute(t, server, "orders", under([]string{"sh", "-c", "cat; echo warning >&2"})...)
-	_, err := s.stdin.Write([]byte("one\ntwo\n"))
-	require.NoError(t, err)
+	require.NoError(t, kit.Err(s.stdin.Write([]byte("one\ntwo\n"))))
 	s.stdin.Close()
 	assert.Equal(t, []string{"one", "two"}, s.rest(s.stdout))
-	assert.Equal(t, []string{"warning"}, s.rest(s.stderr))
+	assert.Equal(t, []string{"warning"}, s.complaints())
 	assert.Zero(t, s.code())
 }
 
 func TestTheExitCodeIsTheCommands(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
+	server := kit.Start(t)
 	for command, code := range map[string]int{
 		"exit 0":        0,
 		"exit 7":        7,
@@ -102,13 +98,12 @@ func TestTheExitCodeIsTheCommands(t *testing.T) {
 	} {
 		s := execute(t, server, "orders", under([]string{"sh", "-c", command})...)
 		assert.Equal(t, code, s.code(), command)
-		assert.Empty(t, s.rest(s.stderr), command)
+		assert.Empty(t, s.complaints(), command)
 	}
 }
 
 func TestMistakesAreOneClearLineAndACode(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, redistest.WithArgs("--requirepass", "right"))
+	server := kit.Start(t, redistest.WithArgs("--requirepass", "right"))
 	url := "redis://:right@" + server.Addr()
 	plain := filepath.Join(t.TempDir(), "plain")
 	require.NoError(t, os.WriteFile(plain, []byte("no program"), 0o600))
@@ -135,6 +130,8 @@ func TestMistakesAreOneClearLineAndACode(t *testing.T) {
 		{"prefix elsewhere", []string{"exec", "orders", "--prefix", "shop", "--engine", "etcd", "--", "true"}, exitUsage, "--prefix has no meaning with --engine etcd"},
 		{"lease of centuries", []string{"exec", "orders", "--lease", "2540400h", "--", "true"}, exitUsage, "--lease 2540400h0m0s: must be"},
 		{"negative grace", []string{"exec", "orders", "--grace", "-1s", "--", "true"}, exitUsage, "--grace -1s: must not be negative"},
+		{"negative minimum", []string{"exec", "orders", "--min-hold", "-1s", "--", "true"}, exitUsage, "--min-hold -1s: must be from 0"},
+		{"minimum elsewhere", []string{"exec", "orders", "--min-hold", "1s", "--engine", "etcd", "--", "true"}, exitUsage, "--min-hold has no meaning with --engine etcd"},
 		{"no duration", []string{"exec", "orders", "--wait", "long", "--", "true"}, exitUsage, `"long"`},
 		{"unknown flag", []string{"exec", "orders", "--wat", "1s", "--", "true"}, exitUsage, "unknown flag: --wat"},
 		{"unknown command", []string{"exce", "orders"}, exitUsage, `unknown command "exce"`},
@@ -151,7 +148,7 @@ func TestMistakesAreOneClearLineAndACode(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := start(t, c.args...)
-			said := s.rest(s.stderr)
+			said := s.complaints()
 			assert.Equal(t, c.code, s.code(), said)
 			if c.says == "" {
 				assert.Empty(t, said)
@@ -166,11 +163,10 @@ func TestMistakesAreOneClearLineAndACode(t *testing.T) {
 }
 
 func TestAUserWithoutRightsIsToldWhatToChange(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
+	server := kit.Start(t)
 	server.Do("ACL", "SETUSER", "poor", "on", ">pw", "~*", "+@all", "-evalsha", "-eval", "allchannels")
 	s := start(t, "exec", "orders", "--redis", "redis://poor:pw@"+server.Addr(), "--", "true")
-	said := s.rest(s.stderr)
+	said := s.complaints()
 	assert.Equal(t, exitUnavailable, s.code())
 	require.Len(t, said, 1)
 	assert.Contains(t, strings.ToLower(said[0]), "evalsha")
@@ -178,8 +174,7 @@ func TestAUserWithoutRightsIsToldWhatToChange(t *testing.T) {
 
 // Behind a proxy that has no subscriptions the address says so, and a waiter looks for its turn.
 func TestALockIsWaitedForWithoutSubscriptions(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
+	server := kit.Start(t)
 	server.Do("ACL", "SETUSER", "deaf", "on", ">pw", "~*", "&*", "+@all", "-subscribe")
 	deaf := "redis://deaf:pw@" + server.Addr() + "?without_subscribe=true"
 	first := start(t, append([]string{"exec", "orders", "--redis", deaf}, under(holding)...)...)
@@ -194,8 +189,7 @@ func TestALockIsWaitedForWithoutSubscriptions(t *testing.T) {
 }
 
 func TestALockThatIsNotToBeHadInTime(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
+	server := kit.Start(t)
 	holder := execute(t, server, "orders", under(holding)...)
 	tokenOf(t, holder)
 
@@ -216,9 +210,38 @@ func TestALockThatIsNotToBeHadInTime(t *testing.T) {
 	assert.Zero(t, trier.code())
 }
 
+// As of a job that cron starts on two machines.
+func TestALockStaysTakenForAsLongAsWasAskedFor(t *testing.T) {
+	server := kit.Start(t)
+	job := func() *shell {
+		return execute(t, server, "hourly", under([]string{"echo", "ran"}, "--wait", "0", "--min-hold", "50m")...)
+	}
+	first := job()
+	assert.Equal(t, []string{"ran"}, first.rest(first.stdout))
+	assert.Zero(t, first.code())
+
+	late := job()
+	assert.Equal(t, exitNotAcquired, late.code())
+	assert.Empty(t, late.rest(late.stdout))
+	said := late.rest(late.stderr)
+	require.Len(t, said, 1)
+	assert.Regexp(t, `^headwaiter: "hourly" is taken until \d\d:\d\d:\d\d, though its hold is over$`, said[0])
+	waiter := execute(t, server, "hourly", under([]string{"echo", "ran"}, "--wait", "1h")...)
+	assert.Regexp(t, `taken until \d\d:\d\d:\d\d, released$`, waiter.await(waiter.stderr, "waiting"))
+	waiter.signal(syscall.SIGTERM)
+	waiter.code()
+
+	seen := start(t, "inspect", "hourly", "--redis", urlOf(server))
+	assert.Regexp(t, `(?m)^  taken    until \d\d:\d\d:\d\d, released$`, strings.Join(seen.rest(seen.stdout), "\n"))
+	freed := start(t, "release", "hourly", "--force", "--yes", "--redis", urlOf(server))
+	assert.Regexp(t, `\(taken until .*, released, token \d+\); its hold was over`, strings.Join(freed.rest(freed.stdout), "\n"))
+	assert.Zero(t, freed.code())
+	again := job()
+	assert.Equal(t, []string{"ran"}, again.rest(again.stdout))
+}
+
 func TestSignalsArePassedOn(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
+	server := kit.Start(t)
 	s := execute(t, server, "orders", under(acting(t, "signals"))...)
 	s.await(s.stdout, "ready")
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTERM} {
@@ -227,14 +250,12 @@ func TestSignalsArePassedOn(t *testing.T) {
 	}
 	assert.Equal(t, int(syscall.SIGTERM), s.code())
 	assert.Empty(t, s.rest(s.stdout))
-	assert.Empty(t, s.rest(s.stderr))
+	assert.Empty(t, s.complaints())
 }
 
 func TestASignalDuringTheWaitGivesUpThePlace(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	holder := execute(t, server, "orders", under(holding)...)
-	tokenOf(t, holder)
+	server := kit.Start(t)
+	tokenOf(t, execute(t, server, "orders", under(holding)...))
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		waiter := execute(t, server, "orders", under([]string{"echo", "ran"}, "--wait", "1h")...)
 		waiter.await(waiter.stderr, "waiting")
@@ -247,8 +268,7 @@ func TestASignalDuringTheWaitGivesUpThePlace(t *testing.T) {
 }
 
 func TestAnIgnoredHangUpStaysIgnored(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
+	server := kit.Start(t)
 	args := []string{"-c", `trap "" HUP; exec "$@"`, "sh", program, "exec", "orders", "--redis", urlOf(server)}
 	s := launch(t, exec.Command("sh", append(args, under(acting(t, "signals"))...)...))
 	s.await(s.stdout, "ready")
@@ -257,38 +277,48 @@ func TestAnIgnoredHangUpStaysIgnored(t *testing.T) {
 	assert.Equal(t, []string{"terminated"}, s.rest(s.stdout))
 }
 
+func TestAHoldHasTheLeaseThatWasAskedFor(t *testing.T) {
+	server := kit.Start(t)
+	for _, c := range []struct {
+		flags []string
+		lasts time.Duration
+	}{{nil, lease.DefaultLease}, {[]string{"--lease", "7s"}, 7 * time.Second}} {
+		s := execute(t, server, "orders", under(holding, c.flags...)...)
+		tokenOf(t, s)
+		require.Equal(t, c.lasts, lua.TicketLease(server.Text("HGET", "headwaiter:lock:{orders}", "owner")))
+		s.stdin.Close()
+		require.Zero(t, s.code())
+	}
+}
+
 func TestTheCommandIsStoppedWhenTheLockIsLost(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
+	server := kit.Start(t)
 	s := execute(t, server, "orders", under(acting(t, "signals"), "--lease", "500ms")...)
 	s.await(s.stdout, "ready")
 	server.Do("DEL", "headwaiter:lock:{orders}")
 	s.await(s.stderr, `"orders": lease lost: `)
 	assert.Equal(t, []string{"terminated"}, s.rest(s.stdout))
 	assert.Equal(t, exitLost, s.code())
-	assert.Equal(t, []string{`headwaiter: "orders" was lost before the command ended with code 15`}, s.rest(s.stderr))
+	assert.Equal(t, []string{`headwaiter: "orders" was lost before the command ended with code 15`}, s.complaints())
 }
 
 func TestAForcedReleaseStopsTheCommand(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
+	server := kit.Start(t)
 	// Its next renewal is far away, and nobody waits.
 	s := execute(t, server, "orders", under(acting(t, "signals"), "--lease", "1h")...)
 	s.await(s.stdout, "ready")
-	client, err := headwaiter.DialURL(urlOf(server))
-	require.NoError(t, err)
+	client := kit.Got(headwaiter.DialURL(urlOf(server)))(t)
 	defer hangUp(client)
 	kit.Listening(t, server, 1)
-	_, err = client.Queue(lua.Fairlock, "orders", waitqueue.Terms{Lease: lease.DefaultLease}).ForceRelease(t.Context(), 0)
+	_, err := client.Queue(lua.Fairlock, "orders", waitqueue.Terms{Lease: lease.DefaultLease}).ForceRelease(t.Context(), 0)
 	require.NoError(t, err)
 	s.await(s.stderr, "released elsewhere by force; stopping the command")
 	assert.Equal(t, exitLost, s.code())
 }
 
 func TestTheCommandIsStoppedWhenTheServerIsGone(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	s := execute(t, server, "orders", under(acting(t, "signals"), "--lease", "500ms")...)
+	server := kit.Start(t)
+	s := execute(t, server, "orders", under(acting(t, "signals"), "--lease", "3s")...)
 	s.await(s.stdout, "ready")
 	server.Kill()
 	s.await(s.stderr, "no renewal was answered for ")
@@ -296,20 +326,17 @@ func TestTheCommandIsStoppedWhenTheServerIsGone(t *testing.T) {
 }
 
 func TestAServerThatGoesDuringTheWaitDoesNotProlongIt(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	holder := execute(t, server, "orders", under(holding, "--lease", "1s")...)
-	tokenOf(t, holder)
+	server := kit.Start(t)
+	tokenOf(t, execute(t, server, "orders", under(holding, "--lease", "1s")...))
 	s := execute(t, server, "orders", under([]string{"true"}, "--wait", "3s")...)
-	assert.Contains(t, s.await(s.stderr, "waiting"), `waiting for "orders", held for `)
+	assert.Contains(t, s.await(s.stderr, "waiting"), `waiting for "orders", held since `)
 	server.Kill()
-	assert.Equal(t, exitNotAcquired, s.code())
+	assert.Equal(t, exitUnavailable, s.code())
 	s.await(s.stderr, `did not get "orders" within 3s`)
 }
 
 func TestACommandThatDoesNotStopIsKilled(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
+	server := kit.Start(t)
 	for _, part := range []string{"deaf", "parent"} {
 		s := execute(t, server, "orders", under(acting(t, part), "--lease", "500ms", "--grace", "200ms")...)
 		s.await(s.stdout, "ready")
@@ -322,8 +349,7 @@ func TestACommandThatDoesNotStopIsKilled(t *testing.T) {
 }
 
 func TestALossThatShowsAtTheReleaseIsALoss(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
+	server := kit.Start(t)
 	s := execute(t, server, "orders", under(holding, "--lease", "1h")...)
 	tokenOf(t, s)
 	server.Do("DEL", "headwaiter:lock:{orders}")
@@ -333,8 +359,7 @@ func TestALossThatShowsAtTheReleaseIsALoss(t *testing.T) {
 }
 
 func TestAHolderThatIsStoppedPastItsLeaseStopsItsCommand(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
+	server := kit.Start(t)
 	holder := execute(t, server, "orders", under(acting(t, "signals"), "--lease", "500ms")...)
 	holder.await(holder.stdout, "ready")
 	holder.signal(syscall.SIGSTOP)
@@ -351,8 +376,7 @@ func TestAHolderThatIsStoppedPastItsLeaseStopsItsCommand(t *testing.T) {
 }
 
 func TestAfterADeadHolderTheNextRuns(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
+	server := kit.Start(t)
 	holder := execute(t, server, "orders", under(acting(t, "deaf"), "--lease", "1s")...)
 	holder.await(holder.stdout, "ready")
 	next := execute(t, server, "orders", under(holding)...)
@@ -364,13 +388,11 @@ func TestAfterADeadHolderTheNextRuns(t *testing.T) {
 }
 
 func TestAPrefixKeepsTheLocksOfOnePartyApart(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
+	server := kit.Start(t)
 	ours := execute(t, server, "orders", under(holding, "--prefix", "shop")...)
 	tokenOf(t, ours)
 	assert.Equal(t, int64(1), server.Int("EXISTS", "shop:lock:{orders}"))
-	others := execute(t, server, "orders", under([]string{"true"}, "--wait", "0")...)
-	assert.Zero(t, others.code())
+	assert.Zero(t, execute(t, server, "orders", under([]string{"true"}, "--wait", "0")...).code())
 	late := execute(t, server, "orders", under([]string{"true"}, "--wait", "0", "--prefix", "shop")...)
 	assert.Equal(t, exitNotAcquired, late.code())
 	ours.stdin.Close()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,10 +28,10 @@ type interrupted struct{ signal os.Signal }
 func (i interrupted) Error() string { return fmt.Sprintf("interrupted by a signal (%v)", i.signal) }
 
 // hangUp closes a client, which gives back what it still has.
-func hangUp(client interface{ Close(context.Context) error }) {
+func hangUp(client interface{ Shutdown(context.Context) error }) {
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()
-	_ = client.Close(ctx)
+	_ = client.Shutdown(ctx)
 }
 
 // connect dials while it listens to signals: a server that does not answer must not keep ^C waiting.
@@ -116,7 +117,10 @@ func giveBack(held *lease.Lease) {
 // refused says why there is no hold, and with which code that ends the program.
 func (x *execution) refused(err error) error {
 	var wait *lease.WaitError
+	var busy *lease.BusyError
 	switch {
+	case errors.As(err, &busy) && !busy.Rests.IsZero():
+		return fail(exitNotAcquired, "%q is taken until %s, though its hold is over", x.name, busy.Rests.Format(time.TimeOnly))
 	case errors.Is(err, lease.ErrBusy):
 		return fail(exitNotAcquired, "%q is held, or others wait for it", x.name)
 	case errors.Is(err, lease.ErrInvalid), errors.Is(err, lease.ErrTooLarge):
@@ -127,9 +131,8 @@ func (x *execution) refused(err error) error {
 		return fail(exitUnavailable, "%s: no answer within %v", x.where.shown(), greeting)
 	case !errors.As(err, &wait):
 		return fail(exitNotAcquired, "did not get %q within %v", x.name, x.wait)
-	case wait.Last != nil && wait.Place < 0:
-		// The queue was never seen: it is the server that nothing came from.
-		return fail(exitUnavailable, "did not get %q within %v, %s: %w", x.name, x.wait, x.where.shown(), wait.Last)
+	case errors.Is(err, lease.ErrUnavailable):
+		return fail(exitUnavailable, "did not get %q within %v, %s: %w", x.name, x.wait, x.where.shown(), cmp.Or(wait.Last, lease.ErrUnavailable))
 	}
 	return fail(exitNotAcquired, "did not get %q within %v%s", x.name, x.wait, ahead(wait))
 }

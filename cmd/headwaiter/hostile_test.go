@@ -2,11 +2,15 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -56,7 +60,7 @@ func TestWhatClientsSayOfThemselvesIsOneHarmlessLine(t *testing.T) {
 		{"log", "orders"}, {"log", "orders", "--json"}, {"log", hostile}, {"log", "no such\x1b[2J"},
 		{"inspect", hostile}, {"release", "--force", "--yes", hostile}, {"release", "--force", "--yes", "--holder", hostile, "nobody"},
 		{"exec", "orders", "--wait", "1500ms", "--", "true"}, {"exec", hostile, "--wait", "0", "--", "true"}, {"exec", "orders", "--", hostile},
-		{hostile}, {"ls", "--" + hostile}, {"exec", "--engine", hostile, "orders", "--", "true"}, {"release", "--force", "--yes", "orders"},
+		{hostile}, {"ls", "--" + hostile}, {"exec", "--engine", hostile, "orders", "--", "true"}, {"release", "--force", "--yes", "orders"}, {"resize", hostile, "3"}, {"resize", "orders", hostile},
 	} {
 		run := start(t, append(args[:1:1], append([]string{"--redis", urlOf(s)}, args[1:]...)...)...)
 		out, complaint := strings.Join(run.rest(run.stdout), "\n"), strings.Join(run.rest(run.stderr), "\n")
@@ -93,24 +97,19 @@ func TestWatchOfAHostileLockIsHarmless(t *testing.T) {
 
 func TestTheQuestionOfReleaseIsHarmless(t *testing.T) {
 	t.Parallel()
-	s := besieged(t)
-	run := terminal(t, "release", "--force", "orders", "--redis", urlOf(s))
-	_, err := run.stdin.Write([]byte("n\n"))
-	require.NoError(t, err)
-	said := run.await(run.stdout, "release the lock")
-	harmless(t, "release", strings.ReplaceAll(said, "\r", ""))
+	run := terminal(t, "release", "--force", "orders", "--redis", urlOf(besieged(t)))
+	require.NoError(t, kit.Err(run.stdin.Write([]byte("n\n"))))
+	harmless(t, "release", strings.ReplaceAll(run.await(run.stdout, "release the lock"), "\r", ""))
 	assert.Equal(t, exitFindings, run.code())
 }
 
 func TestTheAdviceOfDeadlocksIsOneLineForAShell(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
+	s := kit.Start(t)
 	a, b := kit.Dial(t, s), kit.Dial(t, s)
 	lasts := headwaiter.WithLease(time.Hour) // Nobody says again who it is.
 	names := []string{"--yes $(touch x) 'y'", "-rf"}
 	for i, c := range []*headwaiter.Client{a, b} {
-		_, err := fairlock.New(c, names[i], lasts).Lock(t.Context())
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(fairlock.New(c, names[i], lasts).Lock(t.Context())))
 		s.Do("HSET", "headwaiter:lock:{"+names[i]+"}", "who", hostile)
 	}
 	queued(t, a, names[1], 1)
@@ -152,4 +151,199 @@ func TestTheDoctorsPageIsHarmless(t *testing.T) {
 		text = strings.TrimSuffix(text, "\n")
 		assert.Equal(t, tty.Escaped(text), text)
 	}
+}
+
+func TestACompletionThatThereIsNotIsAMistakeOfTheCall(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"bash", "fish", "powershell", "zsh"} {
+		s := start(t, "completion", shell)
+		assert.NotEmpty(t, s.rest(s.stdout), shell)
+		assert.Zero(t, s.code(), shell)
+	}
+	s := start(t, "completion", "tcsh")
+	assert.Empty(t, s.rest(s.stdout))
+	assert.Equal(t, []string{`headwaiter: completion: "tcsh": there is bash, fish, powershell, zsh`}, s.rest(s.stderr))
+	assert.Equal(t, exitUsage, s.code())
+	s = start(t, "completion")
+	assert.NotEmpty(t, s.rest(s.stdout))
+	assert.Zero(t, s.code())
+}
+
+func TestLogShowsWhoHeldAndHowEachHoldEnded(t *testing.T) {
+	s := kit.Start(t)
+	a, b := kit.Dial(t, s), kit.Dial(t, s)
+	m, n := fairlock.New(a, "orders", fairlock.WithHistory(5)), fairlock.New(b, "orders", fairlock.WithHistory(5))
+	released := kit.Lock(t.Context(), m.Lock).Value(t)
+	kit.Release(t, released)
+	forced := kit.Lock(t.Context(), n.Lock).Value(t)
+	shows(t, s, "release", "--force", "orders", "--yes") // By a client that was not told of the history.
+	held := kit.Lock(t.Context(), m.Lock).Value(t)
+	require.Error(t, kit.Lost(t, forced))
+	require.NoError(t, b.Close())
+	s.Do("DEL", "headwaiter:client:"+b.ID()) // It has not said who it is.
+	host := kit.Got(os.Hostname())(t)
+	const since, span = `\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} +`, `[\d.µm]+s +`
+	known := fmt.Sprintf("test +%s +%d +", host, os.Getpid())
+	reads(t, shows(t, s, "log", "orders"),
+		`SINCE +FOR +ENDED +NAME +HOST +PROCESS +TOKEN +CLIENT`,
+		fmt.Sprint(since, span, `holds +`, known, held.Token(), ` +`, a.ID()),
+		fmt.Sprint(since, span, `forced +- +- +- +`, forced.Token(), ` +`, b.ID()),
+		fmt.Sprint(since, span, `released +`, known, released.Token(), ` +`, a.ID()),
+	)
+	told := decoded[[]endedJSON](t, shows(t, s, "log", "orders", "--json"))
+	require.Len(t, told, 3)
+	require.Nil(t, told[0].Until)
+	require.Equal(t, "forced", told[1].Ended)
+	require.Empty(t, told[1].Who)
+	require.False(t, told[2].Until.Before(told[2].Since))
+}
+
+func TestLogSaysWhereNothingWasKept(t *testing.T) {
+	s := kit.Start(t)
+	kit.Release(t, kit.Lock(t.Context(), fairlock.New(kit.Dial(t, s), "orders").Lock).Value(t))
+	code, _, complaint := said(t, s, "log", "orders")
+	require.Equal(t, exitNoSuch, code)
+	require.Equal(t, "headwaiter: nothing was kept of orders: make the lock with fairlock.WithHistory(n), or run headwaiter exec --history N; its holds are then kept for a day", complaint)
+	require.Zero(t, execute(t, s, "nightly", "--history", "2", "--", "true").code())
+	require.Regexp(t, `released +true`, shows(t, s, "log", "nightly"))
+	for _, n := range []string{"-1", "1001"} {
+		wrong := execute(t, s, "nightly", "--history", n, "--", "true")
+		require.Contains(t, wrong.await(wrong.stderr, ""), "--history "+n+": must be from 0 to 1000")
+		require.Equal(t, exitUsage, wrong.code())
+	}
+	code, _, _ = said(t, s, "log")
+	require.Equal(t, exitUsage, code)
+	s.Do("LPUSH", "headwaiter:lock:{orders}:history", "no entry")
+	code, _, complaint = said(t, s, "log", "orders")
+	require.Equal(t, exitUnavailable, code)
+	require.Contains(t, complaint, "no client has written")
+}
+
+// Who reads help at night has a narrow terminal, and copies the example.
+func TestEveryCommandHelps(t *testing.T) {
+	t.Parallel()
+	commands := 0
+	for _, cmd := range newRoot().Commands() {
+		if cmd.Hidden {
+			continue
+		}
+		commands++
+		name := cmd.Name()
+		assert.NotEmpty(t, cmd.Short, name)
+		assert.NotEmpty(t, cmd.Long, name)
+		for line := range strings.Lines(cmd.Long) {
+			assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), 92, "%s: %s", name, line)
+		}
+	}
+	assert.Greater(t, commands, 5)
+	for _, cmd := range newRoot().Commands() {
+		switch cmd.Name() {
+		case "exec", "ls", "inspect", "watch", "release", "resize", "deadlocks", "doctor", "console":
+			assert.Contains(t, cmd.Example, "headwaiter "+cmd.Name(), cmd.Name())
+			assert.Contains(t, cmd.Long, "Exit codes:", cmd.Name())
+		}
+	}
+}
+
+func TestTheWidestColumnsGiveWay(t *testing.T) {
+	t.Parallel()
+	long := "customer:8f14e45f-ceea-4e7a-9c1e-1f0b2d7a3c55:invoices:2026-11"
+	cells := func() table {
+		return table{{"KIND", "NAME", "HELD FOR", "HOLDER"}, {"lock", long, "1.70s", "import@node-7.eu-west-1.example.internal#16973"}, {"lock", "a", "2s", "b@c#1"}}
+	}
+	require.Contains(t, cells().lines(0)[1], long)
+	for _, width := range []int{60, 80, 100, 120} {
+		lines := cells().lines(width)
+		for _, line := range lines {
+			assert.LessOrEqual(t, tty.Width(line), width, line)
+		}
+		assert.Regexp(t, `^lock  custo\S*…\S*26-11  1\.70s     impor\S*…?\S*16973$`, lines[1])
+	}
+	assert.Equal(t, 20, tty.Width(cells().lines(20)[1]))
+}
+
+func TestATerminalOfAHundredColumnsShowsWhoHolds(t *testing.T) {
+	s := kit.Start(t)
+	name := "customer:8f14e45f-ceea-4e7a-9c1e-1f0b2d7a3c55:invoices:" + strings.Repeat("2026-11:", 5) + "end"
+	holds(t, kit.Dial(t, s), name)
+	screen := terminal(t, "ls", "--redis", urlOf(s))
+	row := screen.await(screen.stdout, "lock ")
+	assert.LessOrEqual(t, tty.Width(strings.TrimRight(row, "\r\n")), 100)
+	assert.Regexp(t, `…\S*:end .* test@\S+#\d+`, row)
+	require.Contains(t, shows(t, s, "ls"), name, "what is no terminal gets all of it")
+}
+
+// What is printed as advice can be pasted: it is one word, that of the name.
+func TestAShellReadsAQuotedWordAsItIs(t *testing.T) {
+	t.Parallel()
+	bash := kit.Got(exec.LookPath("bash"))(t)
+	for _, text := range []string{
+		"orders:42", "", "-rf", "--force", "stock of", "it's", `back\slash`, "$(touch x)`touch x`", "a;b|c&d>e<f", "~root", "#x", "*?[a]{b,c}!",
+		"far      away", "two\nlines", "\x1b[2J", "bidi \u202ex", "c1 \u009b", "raw \x9b\xff", `mixed '\n' ` + "\n'\\", "Größe 注文", "=x", "a=b",
+	} {
+		word := shellWord(text)
+		assert.Equal(t, tty.Escaped(word), word, "it is itself shown as it is")
+		out, err := exec.Command(bash, "-c", "printf %s. "+word).Output()
+		require.NoError(t, err, word)
+		assert.Equal(t, text+".", string(out), word)
+	}
+	assert.Equal(t, "orders:42", shellWord("orders:42"))
+	assert.Equal(t, "'stock of'", shellWord("stock of"))
+}
+
+func TestTheArgumentsOfALineAreShown(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, `a b\n: 7%`, line("%s: %d%%", "a b\n", 7))
+}
+
+func TestABuildSaysWhichItIs(t *testing.T) {
+	t.Parallel()
+	of := func(version string, settings ...debug.BuildSetting) *debug.BuildInfo {
+		settings = append(settings, debug.BuildSetting{Key: "GOOS", Value: "linux"}, debug.BuildSetting{Key: "GOARCH", Value: "arm64"})
+		return &debug.BuildInfo{GoVersion: "go1.26.0", Main: debug.Module{Version: version}, Settings: settings}
+	}
+	revision := debug.BuildSetting{Key: "vcs.revision", Value: "0e0620d66685"}
+	for want, info := range map[string]*debug.BuildInfo{
+		"headwaiter v0.1.0\ngo1.26.0 linux/arm64\n":                       of("v0.1.0"),
+		"headwaiter (devel)\ncommit 0e0620d66685\ngo1.26.0 linux/arm64\n": of("(devel)", revision),
+		"headwaiter (devel)\ncommit 0e0620d66685, with changes\ngo1.26.0 linux/arm64\n": of("(devel)", revision,
+			debug.BuildSetting{Key: "vcs.modified", Value: "true"}),
+		"headwaiter (devel)\ncommit not known: build with -buildvcs=true\ngo1.26.0 linux/arm64\n": of("(devel)"),
+	} {
+		assert.Equal(t, want, version(info, true))
+	}
+	assert.Equal(t, "headwaiter, of an unknown version\n", version(nil, false))
+	s := start(t, "--version")
+	assert.Regexp(t, `^headwaiter \S+$`, s.rest(s.stdout)[0])
+	assert.Zero(t, s.code())
+}
+
+// program is the binary under test, built once.
+var program string
+
+// actVariable has this test binary act as a command that exec runs; see act.
+const actVariable = "HEADWAITER_TEST_ACT"
+
+func TestMain(m *testing.M) {
+	if part := os.Getenv(actVariable); part != "" {
+		act(part)
+	}
+	kit.HangUps()
+	os.Exit(build(m))
+}
+
+// build makes the program and runs the tests.
+func build(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "headwaiter-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	program = filepath.Join(dir, "headwaiter")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
 }

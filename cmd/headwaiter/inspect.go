@@ -47,10 +47,11 @@ func newInspect() *cobra.Command {
 	return cmd
 }
 
-const inspectHelp = `Shows what Redis knows of a name: who holds, by program, host and process, for how long,
-how much of the lease is left, the fencing token; and the queue, with the place of each
-waiter, who it is, and how long it has waited. Locks of all kinds with that name are
-shown. It takes no place in any order and changes nothing.
+const inspectHelp = `Shows what Redis knows of a name: who holds, by program, host and process, since when
+and for how long, how much of the lease is left, the fencing token; and the queue, with
+the place of each waiter, who it is, and since when it waits. Times are those of this
+machine's clock, with the date from a day on. Locks of all kinds with that name are shown.
+It takes no place in any order and changes nothing.
 
 A client says who it is when it connects, and every 20 s while it uses a name. Where that
 is not known, there is the id of the client alone.

@@ -23,18 +23,19 @@ import (
 const lookLimit = 10 * time.Second
 
 // lookout is where the commands that look at locks do that.
-type lookout struct{ redis, prefix string }
+type lookout struct {
+	redisFlags
+	prefix string
+}
 
 func (l *lookout) flags(f *pflag.FlagSet) {
-	f.StringVar(&l.redis, "redis", "", "server, as a URL (default $"+redisVariable+", else "+defaultRedis+")")
+	l.redisFlags.flags(f)
 	f.StringVar(&l.prefix, "prefix", "", "what the keys begin with (default headwaiter)")
 }
 
-// flagged are the flags that lead another call to the same locks, each behind a blank. A password is not told.
-func (l *lookout) flagged() (flags string) {
-	if l.redis != redisURL("") {
-		flags = " --redis " + shellWord(withoutPassword(l.redis))
-	}
+// flagged are the flags that lead another call to the same locks, each after a blank. A password is not told.
+func (l *lookout) flagged() string {
+	flags := l.redisFlags.flagged()
 	if l.prefix != "" {
 		flags += " --prefix " + shellWord(l.prefix)
 	}
@@ -43,8 +44,7 @@ func (l *lookout) flagged() (flags string) {
 
 // options are for a client that operators see by a name.
 func (l *lookout) options(name string) (headwaiter.Options, error) {
-	l.redis = redisURL(l.redis)
-	o, err := parse(l.redis)
+	o, err := l.redisFlags.options()
 	o.Name, o.Prefix = name, l.prefix
 	return o, err
 }

@@ -15,11 +15,12 @@ type (
 		Name     string       `json:"name"`
 		Error    string       `json:"error,omitempty"` // why it could not be looked at; then all else is empty
 		Held     bool         `json:"held"`
-		Token    uint64       `json:"token"`           // the last that was given; of a latch or barrier its generation
-		Limit    int64        `json:"limit"`           // permits, parties, or the count that was set
-		Used     int64        `json:"used"`            // permits held, parties that have come, or the count that is left
-		State    string       `json:"state,omitempty"` // of a latch or barrier
-		Value    *string      `json:"value,omitempty"` // what the leader of an election has proclaimed
+		Token    uint64       `json:"token"`            // the last that was given; of a latch or barrier its generation
+		Limit    int64        `json:"limit"`            // permits, parties, or the count that was set
+		Stated   int64        `json:"stated,omitempty"` // permits that the newest program states; after a resize another than limit
+		Used     int64        `json:"used"`             // permits held, parties that have come, or the count that is left
+		State    string       `json:"state,omitempty"`  // of a latch or barrier
+		Value    *string      `json:"value,omitempty"`  // what the leader of an election has proclaimed
 		Holders  []holderJSON `json:"holders"`
 		Waiting  int          `json:"waiting"`
 		Queue    []waiterJSON `json:"queue"` // the first waiters
@@ -38,6 +39,7 @@ type (
 		Entries int64   `json:"entries"`
 		Ticket  string  `json:"ticket"`
 		Transit bool    `json:"in_transit"`                 // handed over, and not adopted yet
+		Rests   bool    `json:"rests,omitempty"`            // the hold is over, and nobody gets the name before the lease is
 		Idle    bool    `json:"idle,omitempty"`             // no call uses it: its client keeps it for the next one
 		Wants   bool    `json:"wants_to_be_told,omitempty"` // when somebody waits
 	}
@@ -57,7 +59,7 @@ type (
 func toJSON(n inspect.Listed, who words.Roll) nameJSON {
 	i := n.Info
 	told := nameJSON{
-		Kind: n.Kind, Name: n.Name, Held: i.Held, Token: i.Token, Limit: i.Limit, Used: i.Used, State: i.State,
+		Kind: n.Kind, Name: n.Name, Held: i.Held, Token: i.Token, Limit: i.Limit, Stated: i.Stated, Used: i.Used, State: i.State,
 		Holders: []holderJSON{}, Waiting: i.Waiting, Queue: []waiterJSON{}, Suspects: append([]string{}, i.Suspects...),
 	}
 	if n.Err != nil {
@@ -83,7 +85,7 @@ func holderToJSON(h lease.Holder, who words.Roll) holderJSON {
 	return holderJSON{
 		Client: h.Client, Who: known, Program: name, Host: host, PID: pid,
 		Since: seconds(time.Since(h.Since)), Left: seconds(h.Left),
-		Token: h.Token, Permits: h.Permits, Entries: h.Entries, Ticket: h.Ticket, Transit: h.InTransit, Idle: h.Idle, Wants: h.Wants,
+		Token: h.Token, Permits: h.Permits, Entries: h.Entries, Ticket: h.Ticket, Transit: h.InTransit, Rests: h.Rests, Idle: h.Idle, Wants: h.Wants,
 	}
 }
 

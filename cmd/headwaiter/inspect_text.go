@@ -26,7 +26,11 @@ func details(n inspect.Listed, value *string, who words.Roll, width int) []strin
 	case n.Kind == lua.Countdown.Kind || n.Kind == lua.Barrier.Kind:
 		fact("state", "%s", words.Gathering(n))
 	case n.Kind == lua.Semaphore.Kind:
-		fact("permits", "%d of %d held", i.Used, i.Limit)
+		resized := ""
+		if i.Stated != 0 && i.Stated != i.Limit {
+			resized = fmt.Sprintf(", resized: the newest program states %d", i.Stated)
+		}
+		fact("permits", "%d of %d held%s", i.Used, i.Limit, resized)
 	case n.Kind == lua.RWLock.Kind && i.Held && i.Holder.Permits == 1:
 		fact("readers", "%d", i.Used)
 	case n.Kind == lua.RWLock.Kind && i.Held:
@@ -52,7 +56,7 @@ func details(n inspect.Listed, value *string, who words.Roll, width int) []strin
 		fact("waiting", "%d", i.Waiting)
 	}
 	if len(i.Queue) > 0 {
-		lines = append(lines, indent("    ", waiters(i, who), width)...)
+		lines = append(lines, indent("    ", waiters(i, who, time.Now()), width)...)
 		if more := i.Waiting - len(i.Queue); more > 0 {
 			lines = append(lines, fmt.Sprintf("    … and %d more", more))
 		}
@@ -79,8 +83,12 @@ func heldBy(n inspect.Listed, who words.Roll) (lines []string) {
 	if h.InTransit {
 		fact("transit", "%s", "handed over by this client, and not adopted yet: it is nobody's")
 	}
-	fact("held for", "%s", words.Ago(time.Since(h.Since)))
-	fact("lease", "%s", leaseLeft(h))
+	if h.Rests {
+		fact("taken", "%s", words.Rests(h))
+	} else {
+		fact("held", "%s", words.Since(h.Since, time.Now()))
+		fact("lease", "%s", leaseLeft(h))
+	}
 	fact("token", "%d", h.Token)
 	if h.Idle {
 		fact("use", "idle: no call uses it, and its client keeps it for the next one")
@@ -107,18 +115,20 @@ func leaseLeft(h lease.Holder) string {
 // holders are a table of several that hold, or of the parties at a barrier.
 func holders(n inspect.Listed, who words.Roll) table {
 	party := n.Kind == lua.Barrier.Kind
-	t := table{{"NAME", "HOST", "PROCESS", "PERMITS", "HELD FOR", "LEASE LEFT", "TOKEN", "CLIENT"}}
+	t, now := table{{"NAME", "HOST", "PROCESS", "PERMITS", "SINCE", "FOR", "LEASE LEFT", "TOKEN", "CLIENT"}}, time.Now()
 	if party {
-		t = table{{"NAME", "HOST", "PROCESS", "WAITED", "LEASE LEFT", "CLIENT"}}
+		t = table{{"NAME", "HOST", "PROCESS", "SINCE", "FOR", "LEASE LEFT", "CLIENT"}}
 	}
 	for _, h := range n.Info.Holders {
-		cells, since, left := known(who.Who(h.Client, h.Who)), words.Ago(time.Since(h.Since)), words.Ago(h.Left)
-		if party {
-			cells = append(cells, since, left, h.Client)
-		} else {
-			cells = append(cells, fmt.Sprint(h.Permits), since, left, fmt.Sprint(h.Token), h.Client)
+		cells := known(who.Who(h.Client, h.Who))
+		if !party {
+			cells = append(cells, fmt.Sprint(h.Permits))
 		}
-		t = append(t, cells)
+		cells = append(cells, words.Clock(h.Since, now), words.Ago(now.Sub(h.Since)), words.Ago(h.Left))
+		if !party {
+			cells = append(cells, fmt.Sprint(h.Token))
+		}
+		t = append(t, append(cells, h.Client))
 	}
 	return t
 }
@@ -132,11 +142,11 @@ func known(who string) []string {
 	return []string{name, host, fmt.Sprint(pid)}
 }
 
-// waiters are a table of the queue.
-func waiters(i lease.Info, who words.Roll) table {
-	t := table{{"PLACE", "WAITED", "NAME", "HOST", "PROCESS", "CLIENT"}}
+// waiters are a table of the queue, as it was at a time.
+func waiters(i lease.Info, who words.Roll, seen time.Time) table {
+	t := table{{"PLACE", "SINCE", "FOR", "NAME", "HOST", "PROCESS", "CLIENT"}}
 	for place, w := range i.Queue {
-		cells := append([]string{fmt.Sprint(place + 1), words.Ago(w.Wait)}, known(who.Who(w.Client, w.Who))...)
+		cells := append([]string{fmt.Sprint(place + 1), words.Clock(seen.Add(-w.Wait), seen), words.Ago(w.Wait)}, known(who.Who(w.Client, w.Who))...)
 		t = append(t, append(cells, w.Client))
 	}
 	return t

@@ -42,8 +42,9 @@ func newLog() *cobra.Command {
 
 const logHelp = `Shows the last holds of a fair lock, the newest first: from when to when, how each ended
 (released, expired, forced, moved), its fencing token, and by program, host and process
-who it was. The lock must be made with fairlock.WithHistory(n), by all its clients; the
-last n are kept for a day. The present hold is the first, if there is one.
+who it was. The lock must be made with fairlock.WithHistory(n) by all its clients, or run
+by headwaiter exec --history N; the last n are kept for a day. The present hold is the
+first, if there is one.
 
 A client says who it is while it uses a lock, and that is known for a minute. Of one that
 is gone there is the id alone: its log has the tokens.
@@ -70,7 +71,7 @@ func (r *retrospect) run(out io.Writer, name string) error {
 		return r.refused(err)
 	}
 	if len(past) == 0 {
-		return fail(exitNoSuch, "nothing was kept of %s: it is where a lock is made with fairlock.WithHistory(n), for a day", name)
+		return fail(exitNoSuch, "nothing was kept of %s: make the lock with fairlock.WithHistory(n), or run headwaiter exec --history N; its holds are then kept for a day", name)
 	}
 	now, err := inspect.Find(ctx, client, name)
 	if err != nil {

@@ -76,8 +76,9 @@ that locks need.
 JSON is a list with an object for each name. Its holders and queue have the first entry
 at most; inspect tells all. waiting, used and limit count everybody. Times are in seconds.
 
-HOLDER is name@host#pid, or where that is not known the id of the client. HELD FOR is the
-time of the first of the holders. A terminal shows the middle of a long name as "…".
+HOLDER is name@host#pid, or where that is not known the id of the client. HELD SINCE and
+FOR are those of the first of the holders. A terminal shows "…" in the middle of a long
+name.
 
 Exit codes:
   0       also where there is nothing to tell
@@ -131,13 +132,13 @@ func (l *listing) write(out io.Writer, found []inspect.Listed, who words.Roll) e
 	if len(found) == 0 {
 		return nil
 	}
-	t := table{{"KIND", "NAME", "WAITING", "HELD FOR", "HOLDER"}}
+	t, now := table{{"KIND", "NAME", "WAITING", "HELD SINCE", "FOR", "HOLDER"}}, time.Now()
 	for _, n := range found {
-		heldFor := ""
-		if n.Info.Held {
-			heldFor = words.Ago(time.Since(n.Info.Holder.Since))
+		since, lasts := "", ""
+		if held := n.Info.Holder.Since; n.Info.Held {
+			since, lasts = words.Clock(held, now), words.Ago(now.Sub(held))
 		}
-		t = append(t, []string{n.Kind, n.Name, fmt.Sprint(n.Info.Waiting), heldFor, words.Summary(n, who)})
+		t = append(t, []string{n.Kind, n.Name, fmt.Sprint(n.Info.Waiting), since, lasts, words.Summary(n, who)})
 	}
 	return t.write(out)
 }

@@ -103,7 +103,11 @@ func (l *liberation) run(name string) error {
 	}
 	who := words.Roll{}
 	who.Read(n.Info)
-	what := line("%s %s of %s (held for %s, token %d)", n.Kind, strconv.Quote(n.Name), who.Of(h), words.Ago(time.Since(h.Since)), h.Token)
+	since := "held " + words.Since(h.Since, time.Now())
+	if h.Rests {
+		since = "taken " + words.Rests(h)
+	}
+	what := line("%s %s of %s (%s, token %d)", n.Kind, strconv.Quote(n.Name), who.Of(h), since, h.Token)
 	if n.Kind == lua.Redlock.Kind {
 		what = "vote of this node for the " + what
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
 
@@ -57,8 +59,7 @@ func launchWith(t *testing.T, cmd *exec.Cmd, errEnd *os.File) *shell {
 	cmd.SysProcAttr.Setsid = true
 	s := &shell{t: t, cmd: cmd}
 	var err error
-	s.stdin, err = cmd.StdinPipe()
-	require.NoError(t, err)
+	s.stdin = kit.Got(cmd.StdinPipe())(t)
 	// Pipes of our own, which Wait does not close: what the command leaves behind may still write.
 	stdout, outEnd, err := os.Pipe()
 	require.NoError(t, err)
@@ -114,6 +115,15 @@ func (s *shell) await(from <-chan string, text string) string {
 	}
 }
 
+// complaints is what is left of the standard error, without what a busy machine adds: an exec that had to wait for longer than a second
+// says so.
+func (s *shell) complaints() []string {
+	s.t.Helper()
+	return slices.DeleteFunc(s.rest(s.stderr), func(line string) bool {
+		return strings.HasPrefix(line, "headwaiter: waiting for ") || strings.HasPrefix(line, "headwaiter: got ")
+	})
+}
+
 // rest is what was written until the end, which comes when all that could write are gone.
 func (s *shell) rest(from <-chan string) (text []string) {
 	s.t.Helper()
@@ -157,9 +167,7 @@ func urlOf(server *redistest.Server) string { return "redis://" + server.Addr() 
 // acting is the command line of a command that this test binary acts.
 func acting(t *testing.T, part string) []string {
 	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	return []string{"env", actVariable + "=" + part, self}
+	return []string{"env", actVariable + "=" + part, kit.Got(os.Executable())(t)}
 }
 
 // act is a command that exec runs. It does not return.

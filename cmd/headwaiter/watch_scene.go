@@ -47,13 +47,13 @@ func (s *scene) see(info lease.Info, err error, now time.Time) {
 func (s *scene) hands() bool { return !lua.ProtocolOf(s.kind).Broadcast }
 
 // state is in one line who holds, and how many wait.
-func (s *scene) state() string {
+func (s *scene) state(now time.Time) string {
 	text := "free"
 	if s.info.State != "" || s.info.Held {
 		text = words.Summary(s.listed(), s.who)
 	}
 	if s.info.Held && s.hands() {
-		text = fmt.Sprintf("held by %s, for %s, token %d", text, words.Ago(time.Since(s.info.Holder.Since)), s.info.Holder.Token)
+		text = fmt.Sprintf("held by %s %s, token %d", text, words.Since(s.info.Holder.Since, now), s.info.Holder.Token)
 	}
 	return fmt.Sprintf("%s; %d waiting", text, s.info.Waiting)
 }

@@ -40,7 +40,7 @@ func (v *lineStage) draw(s *scene, now time.Time) {
 		return
 	}
 	v.last = changed
-	text := s.state()
+	text := s.state(now)
 	if s.hands() {
 		text += "; hand-offs " + s.handOffs.String()
 	}
@@ -81,7 +81,7 @@ func (s *scene) rows(now time.Time, width, height int) []tty.Row {
 		h := s.info.Holder
 		fact(tty.Green, "held by", "%s", words.Summary(s.listed(), s.who))
 		fact("", "client", "%s", h.Client)
-		fact("", "held for", "%s", words.Ago(time.Since(h.Since)))
+		fact("", "held", "%s", words.Since(h.Since, now))
 		fact("", "lease", "%s", leaseLeft(h))
 		fact("", "token", "%d", h.Token)
 	default:
@@ -92,7 +92,7 @@ func (s *scene) rows(now time.Time, width, height int) []tty.Row {
 	}
 	fact(waitStyle(s.info.Waiting), "waiting", "%d", s.info.Waiting)
 	if len(s.info.Queue) > 0 {
-		for i, line := range indent("  ", waiters(s.info, s.who), width) {
+		for i, line := range indent("  ", waiters(s.info, s.who, s.seen), width) {
 			style := ""
 			if i == 0 {
 				style = tty.Dim

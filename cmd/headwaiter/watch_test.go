@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -45,8 +44,7 @@ func onTube(t *testing.T, s *redistest.Server, rows int, args ...string) *tube {
 	t.Helper()
 	cmd := exec.Command(program, append([]string{"watch", "--interval", "100ms", "--redis", urlOf(s)}, args...)...)
 	cmd.Env = append(os.Environ(), "TERM=xterm", "NO_COLOR=")
-	file, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: uint16(rows), Cols: tubeColumns})
-	require.NoError(t, err)
+	file := kit.Got(pty.StartWithSize(cmd, &pty.Winsize{Rows: uint16(rows), Cols: tubeColumns}))(t)
 	screen := &tube{t: t, cmd: cmd, file: file, ended: make(chan struct{})}
 	go func() {
 		defer close(screen.ended)
@@ -107,8 +105,7 @@ func (s *tube) code() int {
 }
 
 func TestWatchDrawsAScreen(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
+	s := kit.Start(t)
 	a, b := kit.Dial(t, s), kit.Dial(t, s)
 	l := holds(t, a, "orders")
 	screen := onTube(t, s, 30, "orders")
@@ -116,19 +113,19 @@ func TestWatchDrawsAScreen(t *testing.T) {
 	screen.shows(`(?m)^lock orders   redis://127\.0\.0\.1:\d+   watched for \S+$`)
 	screen.shows(`(?m)^held by    ` + who + `$`)
 	screen.shows(`(?m)^token      ` + fmt.Sprint(l.Token()) + `$`)
+	screen.shows(`(?m)^held       since \d\d:\d\d:\d\d, for \S+$`)
 	screen.shows(`(?m)^hand-offs  0\.0/s$`)
 	screen.shows(`(?m)^waiting    0$`)
 	waits := queued(t, b, "orders", 1)
-	screen.shows(`(?m)^waiting    1$\n^  PLACE  WAITED +NAME +HOST +PROCESS +CLIENT$\n^  1 +\S+ +test +\S+ +\d+ +` + b.ID())
-	kit.Release(t, l)
-	next := waits.Value(t)
+	screen.shows(`(?m)^waiting    1$\n^  PLACE  SINCE +FOR +NAME +HOST +PROCESS +CLIENT$\n^  1 +\S+ +\S+ +test +\S+ +\d+ +` + b.ID())
+	next := kit.Next(t, l, waits)
 	screen.shows(`(?m)^client     ` + b.ID() + `$`)
 	screen.shows(`(?m)^held by    ` + who + `$`) // After the first renewal.
+	screen.shows(`(?m)^held       since \d\d:\d\d:\d\d, for \S+$`)
 	screen.shows(`(?m)^hand-offs  0\.[1-9]/s$`)
 	kit.Release(t, next)
 	screen.shows(`(?m)^held by    nobody$`)
-	_, err := screen.file.Write([]byte(typedInterrupt))
-	require.NoError(t, err)
+	require.NoError(t, kit.Err(screen.file.Write([]byte(typedInterrupt))))
 	require.Zero(t, screen.code())
 	require.True(t, strings.HasSuffix(screen.all, tty.ShowCursor))
 
@@ -140,8 +137,7 @@ func TestWatchDrawsAScreen(t *testing.T) {
 }
 
 func TestWatchFitsItsTerminal(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
+	s := kit.Start(t)
 	name := strings.Repeat("long ", 60)
 	a := kit.Dial(t, s)
 	holds(t, a, name)
@@ -158,12 +154,11 @@ func TestWatchFitsItsTerminal(t *testing.T) {
 		}
 	}
 	require.NoError(t, pty.Setsize(screen.file, &pty.Winsize{Rows: 60, Cols: tubeColumns}))
-	screen.shows(`(?m)^  20 +\S+ +test +.*` + a.ID())
+	screen.shows(`(?m)^  20 +\S+ +\S+ +test +.*` + a.ID())
 }
 
 func TestWatchOutlastsItsServer(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
+	s := kit.Start(t)
 	holds(t, kit.Dial(t, s), "orders")
 	screen := onTube(t, s, 30, "orders")
 	screen.shows(`(?m)^held by    test@`)
@@ -172,14 +167,11 @@ func TestWatchOutlastsItsServer(t *testing.T) {
 	s.Restart()
 	screen.shows(`(?m)^held by    nobody$`)
 	m := fairlock.New(kit.Dial(t, s), "orders")
-	l, err := m.Lock(t.Context())
-	require.NoError(t, err)
-	screen.shows(fmt.Sprint(l.Token()))
+	screen.shows(fmt.Sprint(kit.Got(m.Lock(t.Context()))(t).Token()))
 }
 
 func TestWatchWritesLinesWhereThereIsNoTerminal(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
+	s := kit.Start(t)
 	a, b := kit.Dial(t, s), kit.Dial(t, s)
 	l := holds(t, a, "orders")
 	w := start(t, "watch", "orders", "--interval", "100ms", "--redis", urlOf(s))
@@ -189,12 +181,11 @@ func TestWatchWritesLinesWhereThereIsNoTerminal(t *testing.T) {
 		t.Helper()
 		require.Regexp(t, stamp+text+rate, w.await(w.stdout, "")) // Each change is one line.
 	}
-	line(fmt.Sprintf(`held by test@\S+, for \S+, token %d; 0 waiting`, l.Token()))
+	line(fmt.Sprintf(`held by test@\S+ since \S+, for \S+, token %d; 0 waiting`, l.Token()))
 	waits := queued(t, b, "orders", 1)
-	line(fmt.Sprintf(`held by test@\S+, for \S+, token %d; 1 waiting`, l.Token()))
-	kit.Release(t, l)
-	next := waits.Value(t)
-	line(fmt.Sprintf(`held by test@\S+, for \S+, token %d; 0 waiting`, next.Token()))
+	line(fmt.Sprintf(`held by test@\S+ since \S+, for \S+, token %d; 1 waiting`, l.Token()))
+	next := kit.Next(t, l, waits)
+	line(fmt.Sprintf(`held by test@\S+ since \S+, for \S+, token %d; 0 waiting`, next.Token()))
 	kit.Release(t, next)
 	line(`free; 0 waiting`)
 	w.signal(syscall.SIGTERM)
@@ -204,26 +195,21 @@ func TestWatchWritesLinesWhereThereIsNoTerminal(t *testing.T) {
 }
 
 func TestWatchOfALatch(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
+	s := kit.Start(t)
 	latch := countdown.New(kit.Dial(t, s), "steps")
-	_, err := latch.TrySetCount(t.Context(), 2)
-	require.NoError(t, err)
+	require.NoError(t, kit.Err(latch.TrySetCount(t.Context(), 2)))
 	w := start(t, "watch", "steps", "--interval", "100ms", "--redis", urlOf(s))
 	require.Regexp(t, `latch steps closed: 2 of 2 left to count; 0 waiting$`, w.await(w.stdout, ""))
-	_, err = latch.CountDown(t.Context())
-	require.NoError(t, err)
+	require.NoError(t, kit.Err(latch.CountDown(t.Context())))
 	require.Regexp(t, `latch steps closed: 1 of 2 left to count; 0 waiting$`, w.await(w.stdout, ""))
 }
 
 // scened is a scene of a lock, and looks at it.
 func scened(t *testing.T, c *headwaiter.Client, url, name string) (s *scene, heard *handoffs.Hearing, look func()) {
 	t.Helper()
-	w := watching{lookout: lookout{redis: url}}
-	first, err := w.findOne(t.Context(), c, name, "lock")
-	require.NoError(t, err)
-	heard, err = handoffs.Hear(c, first.Kind, name, nil)
-	require.NoError(t, err)
+	w := watching{lookout: lookout{redisFlags: redisFlags{redis: url}}}
+	first := kit.Got(w.findOne(t.Context(), c, name, "lock"))(t)
+	heard = kit.Got(handoffs.Hear(c, first.Kind, name, nil))(t)
 	t.Cleanup(heard.Stop)
 	s = newScene(first, url, heard)
 	m := fairlock.New(c, name)
@@ -235,15 +221,13 @@ func scened(t *testing.T, c *headwaiter.Client, url, name string) (s *scene, hea
 
 // What is heard is every hand-off there is, however fast.
 func TestWatchCountsEveryHandOff(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
+	server := kit.Start(t)
 	clients := []*headwaiter.Client{kit.Dial(t, server), kit.Dial(t, server), kit.Dial(t, server)}
 	l := holds(t, clients[0], "orders")
 	s, heard, look := scened(t, clients[0], urlOf(server), "orders")
 	kit.Eventually(t, "the subscription", heard.Live)
 	look()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := kit.Within(t, patience)
 	handOffs := func() (n uint64) {
 		for _, c := range clients {
 			n += c.Stats().HandOffs
@@ -275,15 +259,13 @@ func TestWatchCountsEveryHandOff(t *testing.T) {
 
 // Without the right to listen by a pattern, and where a client hands on to itself, looks count.
 func TestWatchSaysAtLeastWhereItCannotHear(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, redistest.WithUser("app", "secret", "+@all", "-psubscribe", "~*", "&*"))
+	server := kit.Start(t, redistest.WithUser("app", "secret", "+@all", "-psubscribe", "~*", "&*"))
 	c := kit.Dial(t, server)
 	first := holds(t, c, "orders")
 	s, heard, look := scened(t, c, "redis://app:secret@"+server.Addr(), "orders")
 	look()
 	waits := queued(t, c, "orders", 1)
-	kit.Release(t, first)
-	next := waits.Value(t)
+	next := kit.Next(t, first, waits)
 	look()
 	require.False(t, heard.Live())
 	perSecond, atLeast := s.handOffs.Rate()

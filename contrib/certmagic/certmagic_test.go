@@ -2,7 +2,16 @@ package certmagic_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,10 +19,14 @@ import (
 	"github.com/caddyserver/certmagic"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
+	"github.com/headwaiter/headwaiter"
 	locks "github.com/headwaiter/headwaiter/contrib/certmagic"
+	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/headwaitertest"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -116,9 +129,7 @@ func TestALockThatIsLostBetweenAttemptsIsTakenAgain(t *testing.T) {
 		<-from.begun
 		require.NoError(t, locker.Lease(name).Context().Err())
 		require.Greater(t, locker.Lease(name).Token(), old.Token())
-		other, err := locks.New(s.Client(t)).TryLock(t.Context(), name)
-		require.NoError(t, err)
-		require.False(t, other)
+		require.False(t, kit.Got(locks.New(s.Client(t)).TryLock(t.Context(), name))(t))
 		require.NoError(t, <-ended)
 		synctime.Pass(issueTime + time.Second)
 		require.EqualValues(t, 1, from.handedOut.Load())
@@ -133,24 +144,45 @@ func TestAStorageIsOtherwiseTheOneItWas(t *testing.T) {
 		locker := locks.New(s.Client(t))
 		storage := locks.WithLocks(files, locker)
 		require.NoError(t, storage.Store(t.Context(), "a/b", []byte("c")))
-		value, err := files.Load(t.Context(), "a/b")
-		require.NoError(t, err)
-		require.Equal(t, "c", string(value))
+		require.Equal(t, "c", string(kit.Got(files.Load(t.Context(), "a/b"))(t)))
 
 		require.NoError(t, storage.Lock(t.Context(), "x"))
 		require.NotNil(t, locker.Lease("x"))
-		free, err := files.TryLock(t.Context(), "x")
-		require.NoError(t, err)
-		require.True(t, free, "the storage's own lock is used as well")
+		require.True(t, kit.Got(files.TryLock(t.Context(), "x"))(t), "the storage's own lock is used as well")
 		require.NoError(t, files.Unlock(t.Context(), "x"))
-		taken, err := storage.TryLock(t.Context(), "x")
-		require.NoError(t, err)
-		require.False(t, taken)
+		require.False(t, kit.Got(storage.TryLock(t.Context(), "x"))(t))
 		require.NoError(t, storage.RenewLockLease(t.Context(), "x", time.Hour))
 		require.NoError(t, storage.Unlock(t.Context(), "x"))
 		require.ErrorIs(t, storage.RenewLockLease(t.Context(), "x", time.Hour), locks.ErrNotLocked)
 		synctime.Pass(10 * time.Second) // A lock file is kept fresh by a goroutine, which ends when it finds none.
 	})
+}
+
+// For so long a name stays locked when its server dies.
+func TestALockHasTheLeaseOfItsOptions(t *testing.T) {
+	for lasts, opts := range map[time.Duration][]fairlock.Option{
+		lease.DefaultLease: nil,
+		19 * time.Second:   {headwaiter.WithLease(19 * time.Second)},
+	} {
+		t.Run(lasts.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *headwaitertest.Server) {
+				client := s.Client(t)
+				l, other := locks.New(client, opts...), locks.New(s.Client(t))
+				require.NoError(t, l.Lock(t.Context(), "x"))
+				require.NoError(t, kit.Err(l.TryLock(t.Context(), "y")))
+				s.Pause(client)
+				synctime.Pass(lasts - time.Millisecond)
+				for _, name := range []string{"x", "y"} {
+					require.False(t, kit.Got(other.TryLock(t.Context(), name))(t))
+				}
+				synctime.Pass(2 * time.Millisecond)
+				for _, name := range []string{"x", "y"} {
+					require.True(t, kit.Got(other.TryLock(t.Context(), name))(t))
+				}
+				s.Resume(client)
+			})
+		})
+	}
 }
 
 func TestLockKeepsToItsContext(t *testing.T) {
@@ -160,9 +192,7 @@ func TestLockKeepsToItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		require.NoError(t, one.Lock(ctx, "x"))
 		cancel()
-		soon, done := context.WithTimeout(t.Context(), time.Second)
-		defer done()
-		require.ErrorIs(t, two.Lock(soon, "x"), context.DeadlineExceeded)
+		require.ErrorIs(t, two.Lock(kit.Within(t, time.Second), "x"), context.DeadlineExceeded)
 		require.NoError(t, one.Lease("x").Context().Err(), "its context is for the wait")
 		s.Pause(client)
 		time.AfterFunc(time.Second, func() { s.Resume(client) })
@@ -220,10 +250,83 @@ func TestAnyNameCanBeLocked(t *testing.T) {
 			require.NoError(t, l.Lock(t.Context(), name), "%.20q", name)
 		}
 		for _, name := range []string{"issue_cert_*.shop.example", "", "}", "a\nb", "\xff", long, long + "x"} {
-			free, err := l.TryLock(t.Context(), name)
-			require.NoError(t, err)
-			require.False(t, free)
+			require.False(t, kit.Got(l.TryLock(t.Context(), name))(t))
 			require.NoError(t, l.Unlock(t.Context(), name))
 		}
 	})
+}
+
+func TestMain(m *testing.M) { leaks.Main(m) }
+
+// bubble runs a case with a server in a bubble, where certmagic has its clock.
+func bubble(t *testing.T, run func(t *testing.T, s *headwaitertest.Server)) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { run(t, headwaitertest.Start(t)) })
+}
+
+// issueTime is longer than a lease.
+const issueTime = 25 * time.Second
+
+// An issuer signs certificates by itself, and counts how many it has been asked for and has issued.
+type issuer struct {
+	key             *ecdsa.PrivateKey
+	authority       *x509.Certificate
+	fail            atomic.Int64 // how many of the next calls
+	begun           chan struct{}
+	calls, inside   atomic.Int64
+	most, handedOut atomic.Int64
+}
+
+func newIssuer(t *testing.T) *issuer {
+	t.Helper()
+	key := kit.Got(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	name := pkix.Name{CommonName: "test authority"}
+	return &issuer{
+		key: key, authority: &x509.Certificate{SerialNumber: big.NewInt(1), Subject: name}, begun: make(chan struct{}, 100),
+	}
+}
+
+func (i *issuer) IssuerKey() string { return "test" }
+
+func (i *issuer) Issue(ctx context.Context, request *x509.CertificateRequest) (*certmagic.IssuedCertificate, error) {
+	serial := i.calls.Add(1)
+	i.most.Store(max(i.most.Load(), i.inside.Add(1)))
+	defer i.inside.Add(-1)
+	i.begun <- struct{}{}
+	select {
+	case <-time.After(issueTime):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if i.fail.Add(-1) >= 0 {
+		return nil, errors.New("the authority is down")
+	}
+	certificate := &x509.Certificate{
+		SerialNumber: big.NewInt(serial + 1), Subject: pkix.Name{CommonName: request.DNSNames[0]}, DNSNames: request.DNSNames,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(90 * 24 * time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, certificate, i.authority, request.PublicKey, i.key)
+	if err != nil {
+		return nil, err
+	}
+	i.handedOut.Add(1)
+	return &certmagic.IssuedCertificate{
+		Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+	}, nil
+}
+
+// configure is one server with certmagic: its own cache, and a storage and an issuer that it may share.
+func configure(t *testing.T, storage certmagic.Storage, from *issuer) *certmagic.Config {
+	t.Helper()
+	var config *certmagic.Config
+	cache := certmagic.NewCache(certmagic.CacheOptions{
+		GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) { return config, nil },
+		Logger:           zap.NewNop(),
+	})
+	t.Cleanup(cache.Stop)
+	config = certmagic.New(cache, certmagic.Config{
+		Storage: storage, Issuers: []certmagic.Issuer{from}, Logger: zap.NewNop(),
+		OCSP: certmagic.OCSPConfig{DisableStapling: true},
+	})
+	return config
 }

@@ -24,7 +24,7 @@ func connected() (c *etcdlock.Client, stop func()) {
 		log.Fatal(err)
 	}
 	return c, func() {
-		_ = c.Close(context.Background())
+		_ = c.Close()
 		end()
 	}
 }
@@ -45,7 +45,7 @@ func ExampleNewClient() {
 		log.Fatal(err)
 	}
 	fmt.Println(etcdlock.New(c, "orders:42").Do(ctx, func(ctx context.Context) error { return ctx.Err() }))
-	fmt.Println(c.Close(ctx))
+	fmt.Println(c.Shutdown(ctx))
 	// Output:
 	// <nil>
 	// <nil>

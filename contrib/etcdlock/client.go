@@ -11,6 +11,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // A Client is one instance of the library on etcd: an identity and an etcd lease of its own, which all its holds
@@ -55,11 +56,18 @@ func newClient(etcd *clientv3.Client, o Options, owned bool) *Client {
 	return c
 }
 
-// Close ends waits with [lease.ErrClosed], ends holds as lost ([lease.ErrClientClosed]) and gives them back: it
+// Close is [Client.Shutdown] for at most 5 s, so that it can be deferred.
+func (c *Client) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), lease.CloseTime)
+	defer cancel()
+	return c.Shutdown(ctx)
+}
+
+// Shutdown ends waits with [lease.ErrClosed], ends holds as lost ([lease.ErrClientClosed]) and gives them back: it
 // revokes the etcd lease, with which all keys go in one step. With the servers away it returns an error when ctx ends,
 // and without that when the etcd lease has run out by the client's clock; what is left ends with that lease. A second
 // call waits for the first and returns nil.
-func (c *Client) Close(ctx context.Context) error {
+func (c *Client) Shutdown(ctx context.Context) error {
 	return c.core.Close(ctx, func(err error) error {
 		if c.owned {
 			_ = c.etcd.Close() // What it could say of its streams helps nobody.

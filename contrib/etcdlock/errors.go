@@ -3,6 +3,7 @@ package etcdlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -57,6 +58,8 @@ func ask[T any](ctx context.Context, c *Client, send func(context.Context) (T, e
 	answer, _, err := repeat(during, c.limit(), send)
 	if err != nil && c.core.Life.Err() != nil {
 		err = lease.ErrClosed
+	} else if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", lease.ErrUnavailable, err)
 	}
 	return answer, err
 }

@@ -68,9 +68,9 @@ type queue interface {
 // acquire waits in line.
 func (l *line) acquire(ctx context.Context, q queue) (*lease.Lease, error) {
 	return engine.Call{
-		Line: &l.Line, Watch: l.client.core.Watch, Life: l.client.core.Life, Again: again,
-		Once: func(ctx context.Context, begun time.Time, place *int) (*lease.Lease, error) {
-			return l.once(ctx, q, begun, place)
+		Line: &l.Line, Watch: l.client.core.Watch, Life: l.client.core.Life, Again: again, Trouble: l.client.core.Trouble,
+		Once: func(ctx context.Context, begun time.Time, at *engine.Place) (*lease.Lease, error) {
+			return l.once(ctx, q, begun, at)
 		},
 	}.Acquire(ctx)
 }
@@ -82,7 +82,7 @@ func again(err error) bool {
 }
 
 // once waits with one ticket.
-func (l *line) once(ctx context.Context, q queue, begun time.Time, place *int) (*lease.Lease, error) {
+func (l *line) once(ctx context.Context, q queue, begun time.Time, at *engine.Place) (*lease.Lease, error) {
 	core := l.client.core
 	s, err := core.Current(ctx)
 	if err == nil {
@@ -93,9 +93,10 @@ func (l *line) once(ctx context.Context, q queue, begun time.Time, place *int) (
 	}
 	t := l.client.ticket(s, l.prefix)
 	now, err := q.ask(ctx, t)
+	at.Answered = err == nil
 	for err == nil && !now.held {
 		if now.ahead >= 0 {
-			*place = now.ahead
+			at.Ahead = now.ahead
 		}
 		engine.Queued(ctx, now.ahead)
 		if err = t.wait(ctx, q, now); err == nil {

@@ -88,7 +88,8 @@ func (s *Semaphore) acquire(ctx context.Context, n int64, try bool) (*lease.Leas
 	return l, err
 }
 
-// Do waits for n permits, calls f with the context of the hold, and releases; see [Mutex.Do].
+// Do waits for n permits, calls f with the context of the hold, whose token [lease.Token] tells, and releases; see
+// [Mutex.Do].
 func (s *Semaphore) Do(ctx context.Context, n int64, f func(context.Context) error) error {
 	return lease.Do(ctx, func(ctx context.Context) (*lease.Lease, error) { return s.Acquire(ctx, n) }, f)
 }

@@ -33,10 +33,8 @@ func TestMorePermitsThanCanBeCountedAreRefused(t *testing.T) {
 	c := dial(t, etcdtest.Shared(t))
 	for _, permits := range []int64{etcdlock.MaxPermits + 1, 1<<62 + 1, math.MaxInt64} {
 		s := etcdlock.NewSemaphore(c, "one", permits)
-		_, err := s.Acquire(t.Context(), permits)
-		require.ErrorIs(t, err, lease.ErrTooLarge)
-		_, err = s.TryAcquire(t.Context(), 1)
-		require.ErrorIs(t, err, lease.ErrTooLarge)
+		require.ErrorIs(t, kit.Err(s.Acquire(t.Context(), permits)), lease.ErrTooLarge)
+		require.ErrorIs(t, kit.Err(s.TryAcquire(t.Context(), 1)), lease.ErrTooLarge)
 	}
 	kit.Release(t, some(t, etcdlock.NewSemaphore(c, "one", etcdlock.MaxPermits), etcdlock.MaxPermits).Value(t))
 }
@@ -53,18 +51,15 @@ func TestASumOfPermitsThatNoNumberHoldsLetsNobodyIn(t *testing.T) {
 		_, err := root.Put(t.Context(), key, fmt.Sprintf("%d/%d stranger", int64(etcdlock.MaxPermits), int64(etcdlock.MaxPermits)))
 		require.NoError(t, err)
 	}
-	_, err := s.TryAcquire(t.Context(), 1)
-	require.ErrorIs(t, err, lease.ErrBusy)
-	info, err := s.Inspect(t.Context())
-	require.NoError(t, err)
+	require.ErrorIs(t, kit.Err(s.TryAcquire(t.Context(), 1)), lease.ErrBusy)
+	info := kit.Got(s.Inspect(t.Context()))(t)
 	require.EqualValues(t, etcdlock.MaxPermits, info.Used)
 	require.Equal(t, waiters, info.Waiting)
 	ctx, cancel := context.WithCancel(t.Context())
 	call := kit.Lock(ctx, func(ctx context.Context) (*lease.Lease, error) { return s.Acquire(ctx, 1) })
 	kit.Waiting(t, waiters+1, s.Inspect)
 	require.False(t, call.Returned())
-	cancel()
-	require.ErrorIs(t, call.Err(t), context.Canceled)
+	kit.Cancel(t, cancel, call)
 	kit.Release(t, l)
 }
 
@@ -74,12 +69,10 @@ func TestAKeyThatIsNoRequestCountsAsNothing(t *testing.T) {
 	server := etcdtest.Shared(t)
 	s, root := etcdlock.NewSemaphore(dial(t, server), "one", 100), admin(t, server)
 	for i, text := range []string{"-1/100 a", "101/100 a", "0/100 a", "1/9223372036854775807 a", "a"} {
-		_, err := root.Put(t.Context(), fmt.Sprintf("%ssemaphore/one/stranger-%d", prefix(t), i), text)
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(root.Put(t.Context(), fmt.Sprintf("%ssemaphore/one/stranger-%d", prefix(t), i), text)))
 	}
 	l := some(t, s, 100).Value(t)
-	_, err := s.TryAcquire(t.Context(), 1)
-	require.ErrorIs(t, err, lease.ErrBusy)
+	require.ErrorIs(t, kit.Err(s.TryAcquire(t.Context(), 1)), lease.ErrBusy)
 	kit.Release(t, l)
 }
 
@@ -96,8 +89,7 @@ func TestPermitsGoDownTheQueueByEvents(t *testing.T) {
 	for i := range permits + waiters {
 		calls = append(calls, some(t, all[i%3], 1))
 		kit.Eventually(t, "the call to hold or to wait", func() bool {
-			info, err := all[0].Inspect(t.Context())
-			require.NoError(t, err)
+			info := kit.Got(all[0].Inspect(t.Context()))(t)
 			return int(info.Used)+info.Waiting == i+1
 		})
 	}
@@ -115,9 +107,7 @@ func TestPermitsGoDownTheQueueByEvents(t *testing.T) {
 			calls[i+permits].Value(t) // Though the one before it goes on to hold.
 		}
 	}
-	free, err := all[0].Available(t.Context())
-	require.NoError(t, err)
-	require.EqualValues(t, permits, free)
+	require.EqualValues(t, permits, kit.Got(all[0].Available(t.Context()))(t))
 	empty(t, admin(t, server))
 }
 
@@ -128,8 +118,7 @@ func TestAnotherNumberOfPermitsIsAMismatch(t *testing.T) {
 	two, three := etcdlock.NewSemaphore(c, "one", 2), etcdlock.NewSemaphore(c, "one", 3)
 	l := some(t, two, 1).Value(t)
 	require.ErrorIs(t, some(t, three, 1).Err(t), lease.ErrMismatch)
-	_, err := three.TryAcquire(t.Context(), 1)
-	require.ErrorIs(t, err, lease.ErrMismatch)
+	require.ErrorIs(t, kit.Err(three.TryAcquire(t.Context(), 1)), lease.ErrMismatch)
 	kit.Release(t, some(t, two, 1).Value(t))
 	kit.Release(t, l)
 	kit.Eventually(t, "the call that failed to have left", func() bool { return keys(t, admin(t, server)).Count == 0 })
@@ -143,15 +132,12 @@ func TestWhoFailedForItsNumberKeepsNobodyOutForGood(t *testing.T) {
 	two, etcd := etcdlock.NewSemaphore(dial(t, server), "one", 2), admin(t, server)
 	l := some(t, two, 1).Value(t)
 	failed := path.Dir(string(keys(t, etcd).Kvs[0].Key)) + "/failed"
-	_, err := etcd.Put(t.Context(), failed, "1/3 somebody else")
-	require.NoError(t, err)
+	require.NoError(t, kit.Err(etcd.Put(t.Context(), failed, "1/3 somebody else")))
 	waits := some(t, two, 1)
 	kit.Eventually(t, "it stands behind the key that has yet to go", func() bool { return keys(t, etcd).Count == 3 })
-	_, err = two.TryAcquire(t.Context(), 1)
-	require.ErrorIs(t, err, lease.ErrBusy)
+	require.ErrorIs(t, kit.Err(two.TryAcquire(t.Context(), 1)), lease.ErrBusy)
 	require.False(t, waits.Returned())
-	_, err = etcd.Delete(t.Context(), failed)
-	require.NoError(t, err)
+	require.NoError(t, kit.Err(etcd.Delete(t.Context(), failed)))
 	kit.Release(t, waits.Value(t))
 	kit.Release(t, l)
 }
@@ -163,12 +149,9 @@ func TestALostAnswerTakesPermitsOnce(t *testing.T) {
 	s := etcdlock.NewSemaphore(dial(t, server, lost.option), "one", 4)
 	for _, take := range []func(context.Context, int64) (*lease.Lease, error){s.Acquire, s.TryAcquire} {
 		lost.lose(txnMethod, 2, nil)
-		l, err := take(t.Context(), 2)
-		require.NoError(t, err)
+		l := kit.Got(take(t.Context(), 2))(t)
 		require.True(t, lost.lost())
-		free, err := s.Available(t.Context())
-		require.NoError(t, err)
-		require.EqualValues(t, 2, free)
+		require.EqualValues(t, 2, kit.Got(s.Available(t.Context()))(t))
 		kit.Release(t, l)
 	}
 	empty(t, admin(t, server))
@@ -214,8 +197,7 @@ func TestALookDoesNotReadTheQueue(t *testing.T) {
 		calls = append(calls, some(t, s, 1))
 		kit.Eventually(t, "the call to wait", func() bool { return keys(t, root).Count == int64(permits+i+1) })
 	}
-	_, err := s.TryAcquire(t.Context(), 1)
-	require.ErrorIs(t, err, lease.ErrBusy)
+	require.ErrorIs(t, kit.Err(s.TryAcquire(t.Context(), 1)), lease.ErrBusy)
 	require.LessOrEqual(t, sizes.most.Load(), int64(permits+1))
 	require.NotZero(t, sizes.most.Load())
 

@@ -149,6 +149,9 @@ func (s *session) renew(limit time.Duration) (sent time.Time, ok bool) {
 	ctx, cancel := context.WithTimeout(s.Ctx, limit)
 	defer cancel()
 	sent, slept := time.Now(), lease.Slept()
+	core.Lock()
+	s.AskLocked(sent)
+	core.Unlock()
 	answer, err := s.client.etcd.KeepAliveOnce(ctx, s.id)
 	core.Watch.Request(s.Ctx, sent, err, transient)
 	if leaseGone(err) {
@@ -156,6 +159,7 @@ func (s *session) renew(limit time.Duration) (sent time.Time, ok bool) {
 	}
 	core.Lock()
 	defer core.Unlock()
+	s.AnswerLocked(err)
 	if err != nil {
 		core.FailingLocked(s, s.Until.Deadline.Add(-s.client.opts.Lease), err)
 		return sent, false

@@ -2,11 +2,10 @@
 // run, or by a leader who runs them all.
 //
 //	locker := headwaiter.NewLocker(client)
-//	defer locker.Close(ctx)
 //	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 //
 //	elector := headwaiter.NewElector(client, "scheduler")
-//	defer elector.Close(ctx)
+//	defer elector.Shutdown(ctx)
 //	scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
 //
 // where headwaiter is this package. gocron asks one of the two, the elector if it has both.
@@ -17,10 +16,9 @@
 // job a name (gocron.WithName), the same in all processes, and their schedulers the same times: a crontab, or an interval
 // with gocron.WithStartAt.
 //
-// A short job is over before a scheduler whose clock is behind comes to it, and would run again. So a lock is kept for
-// half a second from the beginning of the run at least ([WithAtLeast]), also when the job has ended: make that longer
-// than your clocks are apart, and shorter than the time from one run to the next. A process that ends should Close the
-// Locker ahead of its client, or these last locks are given back at once.
+// A short job is over before a scheduler whose clock is behind comes to it, and would run again. So a lock stays taken for
+// half a second from the beginning of the run at least ([WithAtLeast]), also when the job has ended, or its process: make that
+// longer than your clocks are apart, and shorter than the time from one run to the next.
 //
 // A job that takes longer than the lease keeps it: it is renewed. If the process dies in the middle, the job runs again
 // at its next time after the lease has run out; nobody makes up for the one that was broken off. The example cron of this

@@ -68,9 +68,16 @@ func (e *Elector) Lease() *lease.Lease {
 	return e.held
 }
 
-// Close ends the campaign and resigns: the next in the queue leads. Until ctx ends it waits for the server to confirm; a
+// Close is [Elector.Shutdown] for at most 5 s, so that it can be deferred.
+func (e *Elector) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), lease.CloseTime)
+	defer cancel()
+	return e.Shutdown(ctx)
+}
+
+// Shutdown ends the campaign and resigns: the next in the queue leads. Until ctx ends it waits for the server to confirm; a
 // leadership that is not confirmed to be over ends with its lease.
-func (e *Elector) Close(ctx context.Context) error {
+func (e *Elector) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		panic("gocron: nil context") // As package context does, when nothing is changed yet.
 	}

@@ -19,7 +19,6 @@ func ExampleNewLocker() {
 	clients, stop := kit.Clients(1)
 	defer stop()
 	locker := locks.NewLocker(clients[0])
-	defer locker.Close(context.Background())
 
 	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 	if err != nil {
@@ -43,9 +42,8 @@ func ExampleNewLocker() {
 }
 
 func ExampleLocker_Lock() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 
 	lock, err := locks.NewLocker(clients[0]).Lock(ctx, "report")
 	if err != nil {
@@ -63,7 +61,6 @@ func ExampleLocker_Lease() {
 	clients, stop := kit.Clients(1)
 	defer stop()
 	locker := locks.NewLocker(clients[0])
-	defer locker.Close(context.Background())
 
 	fmt.Println(locker.Lease("report"))
 	if _, err := locker.Lock(context.Background(), "report"); err != nil { // What gocron does ahead of a run.
@@ -76,32 +73,10 @@ func ExampleLocker_Lease() {
 	// <nil> true
 }
 
-func ExampleLocker_Close() {
-	clients, stop := kit.Clients(2)
-	defer stop()
-	ctx := context.Background()
-	locker, other := locks.NewLocker(clients[0]), locks.NewLocker(clients[1])
-
-	lock, err := locker.Lock(ctx, "report")
-	if err != nil {
-		panic(err)
-	}
-	fmt.Println(lock.Unlock(ctx)) // The job is over; the lock is kept for the rest of its half second.
-	fmt.Println(locker.Close(ctx))
-	_, err = other.Lock(ctx, "report")
-	fmt.Println(err)
-	// Output:
-	// <nil>
-	// <nil>
-	// <nil>
-}
-
 func ExampleWithAtLeast() {
-	clients, stop := kit.Clients(2)
+	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	ctx := context.Background()
 	locker := locks.NewLocker(clients[0], locks.WithAtLeast(time.Minute))
-	defer locker.Close(ctx)
 
 	lock, err := locker.Lock(ctx, "report")
 	if err != nil {
@@ -119,7 +94,6 @@ func ExampleWithPrefix() {
 	clients, stop := kit.Clients(1)
 	defer stop()
 	locker := locks.NewLocker(clients[0], locks.WithPrefix("shop:"))
-	defer locker.Close(context.Background())
 
 	if _, err := locker.Lock(context.Background(), "report"); err != nil {
 		panic(err)
@@ -135,7 +109,6 @@ func ExampleWithLock() {
 	// A job that hangs gives its lock up after an hour, and one of a process that died is free after two seconds.
 	locker := locks.NewLocker(clients[0], locks.WithLock(
 		headwaiter.WithMaxHold(time.Hour), headwaiter.WithLease(2*time.Second)))
-	defer locker.Close(context.Background())
 
 	lock, err := locker.Lock(context.Background(), "report")
 	fmt.Println(lock != nil, err)
@@ -146,7 +119,7 @@ func ExampleNewElector() {
 	clients, stop := kit.Clients(1)
 	defer stop()
 	elector := locks.NewElector(clients[0], "scheduler")
-	defer elector.Close(context.Background())
+	defer elector.Close()
 
 	scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
 	if err != nil {
@@ -171,11 +144,21 @@ func ExampleNewElector() {
 	// <nil>
 }
 
+func ExampleElector_Shutdown() {
+	clients, stop := kit.Clients(1)
+	defer stop()
+	elector := locks.NewElector(clients[0], "scheduler")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	fmt.Println(elector.Shutdown(ctx))
+	// Output: <nil>
+}
+
 func ExampleElector_Close() {
 	clients, stop := kit.Clients(1)
 	defer stop()
 	elector := locks.NewElector(clients[0], "scheduler")
-	fmt.Println(elector.Close(context.Background())) // Resigns: the next in the queue leads.
+	fmt.Println(elector.Close()) // Resigns: the next in the queue leads.
 	fmt.Println(elector.IsLeader(context.Background()), elector.Lease())
 	// Output:
 	// <nil>

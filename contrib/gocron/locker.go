@@ -30,11 +30,8 @@ type Locker struct {
 	atLeast time.Duration
 	terms   []fairlock.Option
 
-	mu     sync.Mutex // guards the fields below
-	runs   map[string]*run
-	kept   map[*run]struct{} // unlocked, and not given back yet
-	closed bool
-	work   sync.WaitGroup // the timers of kept
+	mu   sync.Mutex // guards runs
+	runs map[string]*run
 }
 
 var _ gocron.Locker = (*Locker)(nil)
@@ -42,8 +39,8 @@ var _ gocron.Locker = (*Locker)(nil)
 // An Option changes how a [Locker] behaves.
 type Option func(*Locker)
 
-// WithAtLeast is how long a lock is kept from the beginning of a run, also if the job has ended before. The default is
-// half a second; 0 is until the end of the job.
+// WithAtLeast is how long a lock stays taken from the beginning of a run, also if the job has ended before, or its process
+// ([headwaiter.WithMinHold]). The default is half a second; 0 is until the end of the job.
 func WithAtLeast(d time.Duration) Option { return func(l *Locker) { l.atLeast = d } }
 
 // WithPrefix is what the names of the locks begin with, ahead of those of the jobs. The default is "gocron:". Schedulers
@@ -57,12 +54,12 @@ func WithLock(opts ...fairlock.Option) Option { return func(l *Locker) { l.terms
 // NewLocker returns a Locker. Nothing is sent.
 func NewLocker(c *headwaiter.Client, opts ...Option) *Locker {
 	l := &Locker{
-		client: c, prefix: defaultPrefix, atLeast: defaultAtLeast,
-		runs: make(map[string]*run), kept: make(map[*run]struct{}),
+		client: c, prefix: defaultPrefix, atLeast: defaultAtLeast, runs: make(map[string]*run),
 	}
 	for _, o := range opts {
 		o(l)
 	}
+	l.terms = append([]fairlock.Option{headwaiter.WithMinHold(l.atLeast)}, l.terms...)
 	return l
 }
 
@@ -73,7 +70,7 @@ func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gocron: job %q: %w", key, err)
 	}
-	r := &run{locker: l, key: key, held: held, until: time.Now().Add(l.atLeast)}
+	r := &run{locker: l, key: key, held: held}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.runs[key] = r
@@ -91,75 +88,24 @@ func (l *Locker) Lease(key string) *lease.Lease {
 	return nil
 }
 
-// Close gives back the locks of jobs that have ended, at once. Those of jobs that run are given back when these end.
-func (l *Locker) Close(ctx context.Context) error {
-	if ctx == nil {
-		panic("gocron: nil context") // As package context does, when nothing is changed yet.
-	}
-	l.mu.Lock()
-	l.closed = true
-	kept := l.kept
-	l.kept = nil
-	l.mu.Unlock()
-	var failed error
-	for r := range kept {
-		if r.timer.Stop() {
-			l.work.Done()
-		}
-		if err := r.held.Release(ctx); err != nil && failed == nil {
-			failed = fmt.Errorf("gocron: unlock job %q: %w", r.key, err)
-		}
-	}
-	l.work.Wait()
-	return failed
-}
-
 // A run is a gocron.Lock: one run of a job.
 type run struct {
 	locker *Locker
 	key    string
 	held   *lease.Lease
-	until  time.Time   // when it may be given back
-	timer  *time.Timer // of one that is kept
 }
 
 // Unlock is called by gocron when the job has ended, with a context that may have ended with it. It says what became of
-// the hold, a lease.ErrLost if it was lost, where it is given back now; gocron asks nobody for that.
+// the hold, a lease.ErrLost if it was lost; gocron asks nobody for that.
 func (r *run) Unlock(ctx context.Context) error {
-	ctx = context.WithoutCancel(ctx) // That panics where there is none, when nothing is changed yet.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime) // That panics where there is none.
+	defer cancel()
 	l := r.locker
 	l.mu.Lock()
 	if l.runs[r.key] == r {
 		delete(l.runs, r.key)
 	}
-	left := time.Until(r.until)
-	if left > 0 && !l.closed && r.held.Context().Err() == nil {
-		l.kept[r] = struct{}{}
-		l.work.Add(1)
-		r.timer = time.AfterFunc(left, r.end)
-		l.mu.Unlock()
-		return nil
-	}
 	l.mu.Unlock()
-	return r.release(ctx)
-}
-
-// end gives back a lock that was kept.
-func (r *run) end() {
-	l := r.locker
-	defer l.work.Done()
-	l.mu.Lock()
-	_, mine := l.kept[r]
-	delete(l.kept, r)
-	l.mu.Unlock()
-	if mine { // Else Close is at it.
-		_ = r.release(context.Background()) // Nobody is there to be told; what is not confirmed ends with its lease.
-	}
-}
-
-func (r *run) release(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, releaseTime)
-	defer cancel()
 	if err := r.held.Release(ctx); err != nil {
 		return fmt.Errorf("gocron: unlock job %q: %w", r.key, err)
 	}

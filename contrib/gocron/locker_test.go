@@ -12,18 +12,18 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	locks "github.com/headwaiter/headwaiter/contrib/gocron"
+	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/headwaitertest"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
 // newLocker returns a locker with a client of its own, as another process would have.
 func newLocker(t *testing.T, s *headwaitertest.Server, opts ...locks.Option) *locks.Locker {
-	l := locks.NewLocker(s.Client(t), opts...)
-	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
-	return l
+	return locks.NewLocker(s.Client(t), opts...)
 }
 
 func TestAJobOfTwoSchedulersRunsOnceATick(t *testing.T) {
@@ -84,9 +84,7 @@ func TestALongJobKeepsItsLock(t *testing.T) {
 func TestAJobThatTheOtherBrokeOffRunsAgainAtItsNextTime(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		client := s.Client(t)
-		broken := locks.NewLocker(client)
-		_, err := broken.Lock(t.Context(), "report")
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(locks.NewLocker(client).Lock(t.Context(), "report")))
 		s.Pause(client) // For good: its process is dead.
 		var jobs counter
 		schedule(t, time.Now().Add(time.Second), jobs.run, gocron.WithDistributedLocker(newLocker(t, s)))
@@ -100,15 +98,11 @@ func TestAJobThatTheOtherBrokeOffRunsAgainAtItsNextTime(t *testing.T) {
 func TestWhoFindsAJobLockedDoesNotWait(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		one, two := newLocker(t, s), newLocker(t, s)
-		lock, err := one.Lock(t.Context(), "report")
-		require.NoError(t, err)
+		lock := kit.Got(one.Lock(t.Context(), "report"))(t)
 		began := time.Now()
-		_, err = two.Lock(t.Context(), "report")
-		require.ErrorIs(t, err, lease.ErrBusy)
-		require.ErrorContains(t, err, `gocron: job "report": `)
+		kit.Fails(t, kit.Err(two.Lock(t.Context(), "report")), lease.ErrBusy, `gocron: job "report": `)
 		require.Less(t, time.Since(began), time.Second)
-		_, err = two.Lock(t.Context(), "another")
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(two.Lock(t.Context(), "another")))
 		require.NoError(t, lock.Unlock(t.Context()))
 	})
 }
@@ -139,13 +133,11 @@ func TestAJobFindsItsHold(t *testing.T) {
 
 func TestALostHoldIsSaidAndFreesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
-		one, two := newLocker(t, s), newLocker(t, s)
-		lock, err := one.Lock(t.Context(), "report")
-		require.NoError(t, err)
+		one, two := newLocker(t, s, locks.WithAtLeast(0)), newLocker(t, s)
+		lock := kit.Got(one.Lock(t.Context(), "report"))(t)
 		held := one.Lease("report")
 		s.Expire("gocron:report")
-		other, err := two.Lock(t.Context(), "report")
-		require.NoError(t, err)
+		other := kit.Got(two.Lock(t.Context(), "report"))(t)
 		require.ErrorIs(t, kit.Lost(t, held), lease.ErrExpired)
 		require.ErrorIs(t, lock.Unlock(t.Context()), lease.ErrLost)
 		require.NoError(t, two.Lease("report").Context().Err())
@@ -167,15 +159,13 @@ func TestAnEndedContextDoesNotKeepTheLock(t *testing.T) {
 	scheduler := schedule(t, time.Now().Add(100*time.Millisecond), job, gocron.WithDistributedLocker(one))
 	<-began
 	require.NoError(t, scheduler.StopJobs())
-	_, err := two.Lock(t.Context(), "report")
-	require.NoError(t, err)
+	require.NoError(t, kit.Err(two.Lock(t.Context(), "report")))
 }
 
 func TestUnlockWaitsForTheServerThoughItsContextHasEnded(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		client := s.Client(t)
-		lock, err := locks.NewLocker(client, locks.WithAtLeast(0)).Lock(t.Context(), "report")
-		require.NoError(t, err)
+		lock := kit.Got(locks.NewLocker(client, locks.WithAtLeast(0)).Lock(t.Context(), "report"))(t)
 		ended, end := context.WithCancel(t.Context())
 		end()
 		s.Pause(client)
@@ -184,42 +174,31 @@ func TestUnlockWaitsForTheServerThoughItsContextHasEnded(t *testing.T) {
 	})
 }
 
-func TestCloseGivesBackWhatWasKept(t *testing.T) {
+// A deploy ends processes right after a tick, while others may be late.
+func TestTheEndOfAProcessLeavesTheLockTaken(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
-		one, two := locks.NewLocker(s.Client(t), locks.WithAtLeast(time.Hour)), newLocker(t, s)
-		ended, err := one.Lock(t.Context(), "ended")
-		require.NoError(t, err)
-		runs, err := one.Lock(t.Context(), "runs")
-		require.NoError(t, err)
-		require.NoError(t, ended.Unlock(t.Context()))
-		_, err = two.Lock(t.Context(), "ended")
-		require.ErrorIs(t, err, lease.ErrBusy, "it was not kept")
-
-		require.NoError(t, one.Close(t.Context()))
-		_, err = two.Lock(t.Context(), "ended")
-		require.NoError(t, err)
-		_, err = two.Lock(t.Context(), "runs")
-		require.ErrorIs(t, err, lease.ErrBusy, "the job still runs")
-		require.NoError(t, runs.Unlock(t.Context()))
-		_, err = two.Lock(t.Context(), "runs")
-		require.NoError(t, err)
-		require.NoError(t, one.Close(t.Context()))
+		client := s.Client(t)
+		one, two := locks.NewLocker(client, locks.WithAtLeast(time.Minute)), newLocker(t, s)
+		require.NoError(t, kit.Got(one.Lock(t.Context(), "ended"))(t).Unlock(t.Context()))
+		require.NoError(t, kit.Err(one.Lock(t.Context(), "runs")))
+		require.NoError(t, client.Close())
+		require.ErrorIs(t, kit.Err(two.Lock(t.Context(), "ended")), lease.ErrBusy)
+		require.ErrorIs(t, kit.Err(two.Lock(t.Context(), "runs")), lease.ErrBusy)
+		synctime.Pass(time.Minute)
+		require.NoError(t, kit.Err(two.Lock(t.Context(), "ended")))
+		require.NoError(t, kit.Err(two.Lock(t.Context(), "runs")))
 	})
 }
 
 func TestAKeptLockIsGivenBackInTime(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		one, two := newLocker(t, s, locks.WithAtLeast(time.Minute)), newLocker(t, s)
-		lock, err := one.Lock(t.Context(), "report")
-		require.NoError(t, err)
-		require.NoError(t, lock.Unlock(t.Context()))
+		require.NoError(t, kit.Got(one.Lock(t.Context(), "report"))(t).Unlock(t.Context()))
 		synctime.Pass(time.Minute - time.Second)
-		_, err = two.Lock(t.Context(), "report")
-		require.ErrorIs(t, err, lease.ErrBusy)
+		require.ErrorIs(t, kit.Err(two.Lock(t.Context(), "report")), lease.ErrBusy)
 		synctime.Pass(time.Second)
 		synctest.Wait()
-		_, err = two.Lock(t.Context(), "report")
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(two.Lock(t.Context(), "report")))
 	})
 }
 
@@ -228,13 +207,158 @@ func TestPrefixesAndTermsAreTaken(t *testing.T) {
 		client := s.Client(t)
 		shop := locks.NewLocker(client, locks.WithPrefix("shop:"),
 			locks.WithLock(headwaiter.WithMaxHold(3*time.Second)), locks.WithAtLeast(0))
-		lock, err := shop.Lock(t.Context(), "report")
-		require.NoError(t, err)
-		_, err = newLocker(t, s).Lock(t.Context(), "report")
-		require.NoError(t, err, "another prefix")
-		_, err = fairlock.New(client, "shop:report").TryLock(t.Context())
-		require.ErrorIs(t, err, lease.ErrBusy)
+		lock := kit.Got(shop.Lock(t.Context(), "report"))(t)
+		require.NoError(t, kit.Err(newLocker(t, s).Lock(t.Context(), "report")), "another prefix")
+		require.ErrorIs(t, kit.Err(fairlock.New(client, "shop:report").TryLock(t.Context())), lease.ErrBusy)
 		require.ErrorIs(t, kit.Lost(t, shop.Lease("report")), lease.ErrMaxHold)
 		require.ErrorIs(t, lock.Unlock(t.Context()), lease.ErrMaxHold)
 	})
 }
+
+// For so long the job of a process that died stays locked.
+func TestALockHasTheLeaseOfItsOptions(t *testing.T) {
+	for lasts, opts := range map[time.Duration][]locks.Option{
+		lease.DefaultLease: nil,
+		19 * time.Second:   {locks.WithLock(headwaiter.WithLease(19 * time.Second))},
+	} {
+		t.Run(lasts.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *headwaitertest.Server) {
+				client := s.Client(t)
+				dying, other := locks.NewLocker(client, opts...), newLocker(t, s)
+				require.NoError(t, kit.Err(dying.Lock(t.Context(), "report")))
+				s.Pause(client)
+				synctime.Pass(lasts - time.Millisecond)
+				require.ErrorIs(t, kit.Err(other.Lock(t.Context(), "report")), lease.ErrBusy)
+				synctime.Pass(2 * time.Millisecond)
+				require.NoError(t, kit.Err(other.Lock(t.Context(), "report")))
+				s.Resume(client)
+			})
+		})
+	}
+}
+
+// newElector returns an elector, closed with the test.
+func newElector(t *testing.T, c *headwaiter.Client) *locks.Elector {
+	e := locks.NewElector(c, "scheduler")
+	t.Cleanup(func() { require.NoError(t, e.Shutdown(context.Background())) })
+	synctest.Wait() // It has its place in the queue, or leads.
+	return e
+}
+
+func TestOnlyTheLeaderRunsJobs(t *testing.T) {
+	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
+		a, b := s.Client(t), s.Client(t)
+		first, second := newElector(t, a), newElector(t, b)
+		var one, two counter
+		// Clocks that are apart do not matter here.
+		schedule(t, time.Now().Add(every), one.run, gocron.WithDistributedElector(first))
+		schedule(t, time.Now().Add(every+3*time.Second), two.run, gocron.WithDistributedElector(second))
+		synctime.Pass(3*every + every/2)
+		require.EqualValues(t, 3, one.runs.Load())
+		require.Zero(t, two.runs.Load())
+
+		require.NoError(t, first.Shutdown(t.Context()))
+		synctime.Pass(3 * every)
+		require.EqualValues(t, 3, one.runs.Load())
+		require.EqualValues(t, 3, two.runs.Load())
+		require.Equal(t, b.ID(), kit.Got(election.New(a, "scheduler").Leader(t.Context()))(t).Value)
+	})
+}
+
+func TestALeaderThatIsPausedLeadsNoMore(t *testing.T) {
+	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
+		a, b := s.Client(t), s.Client(t)
+		first, second := newElector(t, a), newElector(t, b)
+		require.NoError(t, first.IsLeader(t.Context()))
+		held := first.Lease()
+		err := second.IsLeader(t.Context())
+		require.ErrorIs(t, err, locks.ErrNotLeader)
+		require.EqualError(t, err, `gocron: elector "scheduler": not the leader`)
+		require.Nil(t, second.Lease())
+
+		s.Pause(a)
+		require.ErrorIs(t, kit.Lost(t, held), lease.ErrExpired)
+		require.ErrorIs(t, first.IsLeader(t.Context()), locks.ErrNotLeader)
+		require.ErrorIs(t, second.IsLeader(t.Context()), locks.ErrNotLeader, "two at a time")
+		synctime.Pass(time.Minute)
+		require.NoError(t, second.IsLeader(t.Context()))
+		require.Greater(t, second.Lease().Token(), held.Token())
+
+		s.Resume(a)
+		synctime.Pass(time.Minute)
+		require.ErrorIs(t, first.IsLeader(t.Context()), locks.ErrNotLeader)
+		require.NoError(t, second.Shutdown(t.Context()))
+		synctime.Pass(10 * time.Second)
+		require.NoError(t, first.IsLeader(t.Context()), "it campaigns again")
+	})
+}
+
+func TestWhoWasForcedToResignCampaignsAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
+		e := newElector(t, s.Client(t))
+		held := e.Lease()
+		s.Force("scheduler")
+		require.ErrorIs(t, kit.Lost(t, held), lease.ErrForced)
+		synctime.Pass(time.Second)
+		require.NoError(t, e.IsLeader(t.Context()))
+		require.Greater(t, e.Lease().Token(), held.Token())
+	})
+}
+
+func TestWhoCannotCampaignSaysWhy(t *testing.T) {
+	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
+		c := s.Client(t)
+		unusable := locks.NewElector(c, "}") // No name of an election.
+		synctest.Wait()
+		kit.Fails(t, unusable.IsLeader(t.Context()), locks.ErrNotLeader, "campaign")
+		require.NoError(t, unusable.Shutdown(t.Context()))
+
+		closed := newElector(t, c)
+		require.NoError(t, c.Shutdown(t.Context()))
+		synctest.Wait()
+		require.ErrorIs(t, closed.IsLeader(t.Context()), lease.ErrClosed)
+		require.NoError(t, closed.Shutdown(t.Context()), "it leads no more")
+	})
+}
+
+func TestAnElectorThatWaitsLeavesTheQueueWhenItIsClosed(t *testing.T) {
+	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
+		c := s.Client(t)
+		newElector(t, c)
+		waiting, e := newElector(t, s.Client(t)), election.New(c, "scheduler")
+		info := kit.Got(e.Inspect(t.Context()))(t)
+		require.Equal(t, 1, info.Waiting)
+		require.NoError(t, waiting.Shutdown(t.Context()))
+		synctest.Wait()
+		info = kit.Got(e.Inspect(t.Context()))(t)
+		require.Zero(t, info.Waiting)
+	})
+}
+
+func TestMain(m *testing.M) { leaks.Main(m) }
+
+// every is the time from one run of a job to the next.
+const every = 10 * time.Second
+
+// bubble runs a case with a server in a bubble, where schedulers have its clock.
+func bubble(t *testing.T, run func(t *testing.T, s *headwaitertest.Server)) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { run(t, headwaitertest.Start(t)) })
+}
+
+// schedule starts a scheduler with one job, at each tick from first on. It is shut down with the test.
+func schedule(t *testing.T, first time.Time, do any, options ...gocron.SchedulerOption) gocron.Scheduler {
+	t.Helper()
+	scheduler := kit.Got(gocron.NewScheduler(options...))(t)
+	_, err := scheduler.NewJob(gocron.DurationJob(every), gocron.NewTask(do), gocron.WithName("report"),
+		gocron.WithStartAt(gocron.WithStartDateTime(first)))
+	require.NoError(t, err)
+	scheduler.Start()
+	t.Cleanup(func() { require.NoError(t, scheduler.Shutdown()) })
+	return scheduler
+}
+
+// counter is a job that counts its runs.
+type counter struct{ runs atomic.Int64 }
+
+func (c *counter) run() { c.runs.Add(1) }

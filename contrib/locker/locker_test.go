@@ -117,9 +117,7 @@ func TestLockPanicsWhenItsContextEnds(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *headwaitertest.Server, a, b *headwaiter.Client) {
 		held := locker.New(t.Context(), fairlock.New(a, "orders"))
 		held.Lock()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		err := panicked(t, locker.New(ctx, fairlock.New(b, "orders")).Lock)
+		err := panicked(t, locker.New(kit.Within(t, time.Second), fairlock.New(b, "orders")).Lock)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, "lock", err.Op)
 		require.Equal(t, "orders", err.Name)
@@ -140,9 +138,7 @@ func TestAWaitInTheProcessEndsWithItsContext(t *testing.T) {
 		l := locker.New(ctx, fairlock.New(a, "orders"))
 		l.Lock()
 		time.AfterFunc(time.Second, func() { cancel(why) })
-		err := panicked(t, l.Lock)
-		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorIs(t, err, why)
+		kit.Fails(t, panicked(t, l.Lock), context.Canceled, why)
 		require.NoError(t, l.Context().Err(), "the context of New does not end a hold")
 		l.Unlock()
 		require.ErrorIs(t, panicked(t, l.Lock), context.Canceled)
@@ -151,7 +147,7 @@ func TestAWaitInTheProcessEndsWithItsContext(t *testing.T) {
 
 func TestLockPanicsWhenTheClientIsClosed(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *headwaitertest.Server, a, _ *headwaiter.Client) {
-		require.NoError(t, a.Close(t.Context()))
+		require.NoError(t, a.Shutdown(t.Context()))
 		l := locker.New(t.Context(), fairlock.New(a, "orders"))
 		require.ErrorIs(t, panicked(t, l.Lock), lease.ErrClosed)
 		require.ErrorIs(t, panicked(t, func() { l.TryLock() }), lease.ErrClosed)
@@ -181,9 +177,7 @@ func TestTheContextEndsAtALossAndUnlockPanics(t *testing.T) {
 		require.ErrorIs(t, context.Cause(ctx), lease.ErrForced)
 		other := locker.New(t.Context(), fairlock.New(b, "orders"))
 		other.Lock()
-		err := panicked(t, l.Unlock)
-		require.ErrorIs(t, err, lease.ErrLost)
-		require.ErrorIs(t, err, lease.ErrForced)
+		kit.Fails(t, panicked(t, l.Unlock), lease.ErrLost, lease.ErrForced)
 		require.NoError(t, other.Context().Err(), "it unlocked what another holds")
 		other.Unlock()
 

@@ -37,7 +37,7 @@
 //
 // # Metrics
 //
-// All have headwaiter.kind, and headwaiter.class if [Options].Class is set; those of servers have headwaiter.engine,
+// All but headwaiter.two_masters have headwaiter.kind, and headwaiter.class if [Options].Class is set; those of servers have headwaiter.engine,
 // .server and .client in place of these.
 //
 //	headwaiter.wait.duration     histogram, s       how long calls waited, by headwaiter.outcome
@@ -59,6 +59,8 @@
 //	headwaiter.missed            counter            grants whose message did not come
 //	headwaiter.suspected         counter            times the server said that this client let a lease run out
 //	headwaiter.given_back        counter            grants that came too late
+//	headwaiter.differing_numbers counter            requests that stated another number of permits than the newest client before
+//	headwaiter.two_masters       counter            connections that saw another master than the others
 //	headwaiter.server.up         gauge              1 if a server answered the last request of a client, 0 if not; gone 5 minutes later
 //	headwaiter.server.round_trip histogram, s       how long answers took
 //	headwaiter.classes.cut       counter            calls counted as class "other": one class too many, or Class panicked

@@ -36,7 +36,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer client.Close(ctx)
+	defer client.Shutdown(ctx)
 
 	err = fairlock.New(client, "orders:42").Do(ctx, func(ctx context.Context) error {
 		_, span := provider.Tracer("shop").Start(ctx, "ship") // Below the span of the hold.

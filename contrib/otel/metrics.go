@@ -65,6 +65,8 @@ var counted = []struct {
 	{observe.Rejoined, "headwaiter.rejoined", "{ticket}", "Tickets that a check found unknown and queued again."},
 	{observe.Missed, "headwaiter.missed", "{message}", "Grants that a check found and no message told of."},
 	{observe.Suspected, "headwaiter.suspected", "{notice}", "Times the server said that this client let a lease run out."},
+	{observe.TwoMasters, "headwaiter.two_masters", "{sighting}", "Times two connections of a client saw two masters with different data."},
+	{observe.Differs, "headwaiter.differing_numbers", "{request}", "Requests that stated another number of permits than the newest client before."},
 	{observe.GivenBack, "headwaiter.given_back", "{grant}", "Grants that came for tickets that had ended."},
 }
 
@@ -109,6 +111,10 @@ func newFigures(m metric.Meter) (*figures, error) {
 
 // count counts one observation.
 func (f *figures) count(ctx context.Context, o *observe.Observation, class string) {
+	if o.Moment == observe.TwoMasters { // It has no name.
+		f.moments[o.Moment].Add(ctx, 1)
+		return
+	}
 	plain := f.of(byKind, o.Kind, class, "")
 	switch o.Moment {
 	case observe.Asked:

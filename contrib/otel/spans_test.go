@@ -32,8 +32,7 @@ func TestAWaitAndItsHoldAreSpansBelowTheCallers(t *testing.T) {
 		r := record()
 		m := fairlock.New(kit.Dial(t, s, r.observed(t)), kit.Name(t))
 		ctx, caller := r.begin(t.Context())
-		l, err := m.Lock(ctx)
-		require.NoError(t, err)
+		l := kit.Got(m.Lock(ctx))(t)
 		_, inner := r.begin(l.Context())
 		synctime.Pass(time.Second)
 		inner.End()
@@ -98,37 +97,33 @@ func TestTheWaitersSpanIsLinkedToTheHoldThatWasHandedOn(t *testing.T) {
 	for _, p := range primitives {
 		t.Run(p.name, func(t *testing.T) {
 			for _, sampled := range []bool{true, false} {
-				t.Run(map[bool]string{true: "sampled", false: "not sampled"}[sampled], func(t *testing.T) {
-					kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-						first, second := record(), record()
-						if !sampled {
-							first = record(sdktrace.WithSampler(sdktrace.NeverSample()))
-						}
-						holder := p.lock(kit.Dial(t, s, first.observed(t)), kit.Name(t))
-						waiter := p.lock(kit.Dial(t, s, second.observed(t)), kit.Name(t))
-						l, err := holder(t.Context())
-						require.NoError(t, err)
-						former := trace.SpanContextFromContext(l.Context())
-						require.Equal(t, sampled, former.IsSampled())
-						next := kit.Lock(t.Context(), waiter)
-						synctest.Wait() // Its first look is over, which could be faster than a message, and has no note.
-						kit.Release(t, l)
-						kit.Release(t, next.Value(t))
+				kit.BubbleOf(t, map[bool]string{true: "sampled", false: "not sampled"}[sampled], func(t *testing.T, s *redistest.Embedded) {
+					first, second := record(), record()
+					if !sampled {
+						first = record(sdktrace.WithSampler(sdktrace.NeverSample()))
+					}
+					holder := p.lock(kit.Dial(t, s, first.observed(t)), kit.Name(t))
+					waiter := p.lock(kit.Dial(t, s, second.observed(t)), kit.Name(t))
+					l := kit.Got(holder(t.Context()))(t)
+					former := trace.SpanContextFromContext(l.Context())
+					require.Equal(t, sampled, former.IsSampled())
+					next := kit.Lock(t.Context(), waiter)
+					synctest.Wait() // Its first look is over, which could be faster than a message, and has no note.
+					kit.PassOn(t, l, next)
 
-						w := second.only(t, wait)
-						require.Len(t, w.Links(), 1)
-						link := w.Links()[0]
-						require.Equal(t, former.TraceID(), link.SpanContext.TraceID())
-						require.Equal(t, former.SpanID(), link.SpanContext.SpanID())
-						require.Equal(t, sampled, link.SpanContext.IsSampled())
-						require.True(t, link.SpanContext.IsRemote())
-						require.Equal(t, "former holder", attr(link.Attributes, "headwaiter.relation"))
-						require.Empty(t, second.only(t, hold).Links())
-						require.Equal(t, "1", attr(w.Events()[0].Attributes, "headwaiter.place"))
-						if sampled {
-							require.Equal(t, first.only(t, hold).SpanContext().SpanID(), former.SpanID())
-						}
-					})
+					w := second.only(t, wait)
+					require.Len(t, w.Links(), 1)
+					link := w.Links()[0]
+					require.Equal(t, former.TraceID(), link.SpanContext.TraceID())
+					require.Equal(t, former.SpanID(), link.SpanContext.SpanID())
+					require.Equal(t, sampled, link.SpanContext.IsSampled())
+					require.True(t, link.SpanContext.IsRemote())
+					require.Equal(t, "former holder", attr(link.Attributes, "headwaiter.relation"))
+					require.Empty(t, second.only(t, hold).Links())
+					require.Equal(t, "1", attr(w.Events()[0].Attributes, "headwaiter.place"))
+					if sampled {
+						require.Equal(t, first.only(t, hold).SpanContext().SpanID(), former.SpanID())
+					}
 				})
 			}
 		})
@@ -139,13 +134,11 @@ func TestWithinOneClientTheWaitIsLinkedToo(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		r := record()
 		m := fairlock.New(kit.Dial(t, s, r.observed(t)), kit.Name(t))
-		l, err := m.Lock(t.Context())
-		require.NoError(t, err)
+		l := kit.Got(m.Lock(t.Context()))(t)
 		next := kit.Lock(t.Context(), m.Lock)
 		synctest.Wait()
 		former := trace.SpanContextFromContext(l.Context())
-		kit.Release(t, l)
-		kit.Release(t, next.Value(t))
+		kit.PassOn(t, l, next)
 		waits := r.ended(wait)
 		require.Len(t, waits, 2)
 		require.Empty(t, waits[0].Links())
@@ -161,14 +154,10 @@ type scribbler struct {
 	note string
 }
 
-func (scribbler) Observe(context.Context, observe.Observation) {}
-func (scribbler) Wait(ctx context.Context, _ observe.Observation) context.Context {
-	return ctx
-}
-func (scribbler) Hold(ctx context.Context, _ observe.Observation) context.Context {
-	return ctx
-}
-func (s scribbler) Note(context.Context) string { return s.note }
+func (scribbler) Observe(context.Context, observe.Observation)                    {}
+func (scribbler) Wait(ctx context.Context, _ observe.Observation) context.Context { return ctx }
+func (scribbler) Hold(ctx context.Context, _ observe.Observation) context.Context { return ctx }
+func (s scribbler) Note(context.Context) string                                   { return s.note }
 
 func TestANoteThatIsNoSpanIsNoLink(t *testing.T) {
 	const good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -177,19 +166,13 @@ func TestANoteThatIsNoSpanIsNoLink(t *testing.T) {
 		"00-00000000000000000000000000000000-b7ad6b7169203331-01": 0,
 		"00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01": 0,
 	} {
-		t.Run(note, func(t *testing.T) {
-			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-				r := record()
-				holder := fairlock.New(kit.Dial(t, s, observed(scribbler{note: note})), "name")
-				waiter := fairlock.New(kit.Dial(t, s, r.observed(t)), "name")
-				l, err := holder.Lock(t.Context())
-				require.NoError(t, err)
-				next := kit.Lock(t.Context(), waiter.Lock)
-				kit.Waiting(t, 1, holder.Inspect)
-				kit.Release(t, l)
-				kit.Release(t, next.Value(t))
-				require.Len(t, r.only(t, wait).Links(), links)
-			})
+		kit.BubbleOf(t, note, func(t *testing.T, s *redistest.Embedded) {
+			r := record()
+			holder := fairlock.New(kit.Dial(t, s, observed(scribbler{note: note})), "name")
+			waiter := fairlock.New(kit.Dial(t, s, r.observed(t)), "name")
+			l := kit.Got(holder.Lock(t.Context()))(t)
+			kit.PassOn(t, l, kit.Joins(t, 1, waiter.Lock, holder.Inspect))
+			require.Len(t, r.only(t, wait).Links(), links)
 		})
 	}
 }
@@ -199,11 +182,9 @@ func TestWhatHappensToAHoldIsOnItsSpan(t *testing.T) {
 		r, d := record(), faults.NewDialer(t, s.Dial)
 		c := kit.Dial(t, s, r.observed(t), kit.Over(d), func(o *headwaiter.Options) { o.HeldTooLong = 5 * time.Second })
 		m := fairlock.New(c, kit.Name(t), headwaiter.WithLease(3*time.Second))
-		l, err := m.Lock(t.Context())
-		require.NoError(t, err)
+		l := kit.Got(m.Lock(t.Context()))(t)
 		synctime.Pass(7500 * time.Millisecond)
-		d.Refuse()
-		d.Cut()
+		d.Away()
 		require.ErrorIs(t, kit.Lost(t, l), lease.ErrExpired)
 		synctest.Wait()
 
@@ -241,53 +222,44 @@ var endings = []struct {
 	failed  bool
 }{
 	{"busy", func(ctx context.Context, _ *headwaiter.Client, m *fairlock.Mutex) error {
-		_, err := m.TryLock(ctx)
-		return err
+		return kit.Err(m.TryLock(ctx))
 	}, "busy", false},
 	{"timeout", func(ctx context.Context, _ *headwaiter.Client, m *fairlock.Mutex) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		_, err := m.Lock(ctx)
-		return err
+		return kit.Err(m.Lock(ctx))
 	}, "timeout", true},
 	{"cancelled", func(ctx context.Context, _ *headwaiter.Client, m *fairlock.Mutex) error {
 		ctx, cancel := context.WithCancelCause(ctx)
 		time.AfterFunc(time.Second, func() { cancel(errors.New("no more")) })
-		_, err := m.Lock(ctx)
-		return err
+		return kit.Err(m.Lock(ctx))
 	}, "cancelled", false},
 	{"closed", func(ctx context.Context, c *headwaiter.Client, m *fairlock.Mutex) error {
-		time.AfterFunc(time.Second, func() { _ = c.Close(context.Background()) })
-		_, err := m.Lock(ctx)
-		return err
+		time.AfterFunc(time.Second, func() { _ = c.Shutdown(context.Background()) })
+		return kit.Err(m.Lock(ctx))
 	}, "closed", true},
 }
 
 func TestTheSpanOfAWaitSaysHowItEnded(t *testing.T) {
 	for _, e := range endings {
-		t.Run(e.name, func(t *testing.T) {
-			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-				r, figures := record(), meter()
-				tracer, err := otel.New(otel.Options{TracerProvider: r.provider, MeterProvider: figures.provider})
-				require.NoError(t, err)
-				l, err := fairlock.New(kit.Dial(t, s), kit.Name(t)).Lock(t.Context())
-				require.NoError(t, err)
-				defer kit.Release(t, l)
-				c := kit.Dial(t, s, observed(tracer))
-				err = e.end(t.Context(), c, fairlock.New(c, kit.Name(t)))
-				require.Error(t, err)
-				w := r.only(t, wait)
-				require.Equal(t, e.outcome, attr(w.Attributes(), "headwaiter.outcome"))
-				code, kind := codes.Unset, ""
-				if e.failed {
-					code, kind = codes.Error, e.outcome
-				}
-				require.Equal(t, code, w.Status().Code)
-				require.Equal(t, kind, attr(w.Attributes(), "error.type"))
-				r.allEnd(t)
-				require.Equal(t, []series{{kind: "lock", outcome: e.outcome, value: 1}}, figures.of(t, "headwaiter.attempts"))
-				require.Zero(t, figures.sum(t, "headwaiter.waiting"))
-			})
+		kit.BubbleOf(t, e.name, func(t *testing.T, s *redistest.Embedded) {
+			r, figures := record(), meter()
+			tracer := kit.Got(otel.New(otel.Options{TracerProvider: r.provider, MeterProvider: figures.provider}))(t)
+			l := kit.Got(fairlock.New(kit.Dial(t, s), kit.Name(t)).Lock(t.Context()))(t)
+			defer kit.Release(t, l)
+			c := kit.Dial(t, s, observed(tracer))
+			require.Error(t, e.end(t.Context(), c, fairlock.New(c, kit.Name(t))))
+			w := r.only(t, wait)
+			require.Equal(t, e.outcome, attr(w.Attributes(), "headwaiter.outcome"))
+			code, kind := codes.Unset, ""
+			if e.failed {
+				code, kind = codes.Error, e.outcome
+			}
+			require.Equal(t, code, w.Status().Code)
+			require.Equal(t, kind, attr(w.Attributes(), "error.type"))
+			r.allEnd(t)
+			require.Equal(t, []series{{kind: "lock", outcome: e.outcome, value: 1}}, figures.of(t, "headwaiter.attempts"))
+			require.Zero(t, figures.sum(t, "headwaiter.waiting"))
 		})
 	}
 }
@@ -299,37 +271,32 @@ var losses = []struct {
 	opts []fairlock.Option
 }{
 	{"forced", func(t *testing.T, s *redistest.Embedded, _ *headwaiter.Client, name string) {
-		_, err := fairlock.New(kit.Dial(t, s), name).ForceRelease(t.Context(), 0)
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(fairlock.New(kit.Dial(t, s), name).ForceRelease(t.Context(), 0)))
 	}, nil},
 	{"forgotten", func(_ *testing.T, s *redistest.Embedded, _ *headwaiter.Client, _ string) { s.Do("FLUSHALL") }, nil},
 	{"max_hold", func(*testing.T, *redistest.Embedded, *headwaiter.Client, string) {}, []fairlock.Option{headwaiter.WithMaxHold(time.Second)}},
 	{"stalled", func(*testing.T, *redistest.Embedded, *headwaiter.Client, string) {}, []fairlock.Option{headwaiter.WithMaxStall(time.Second)}},
 	{"closed", func(t *testing.T, _ *redistest.Embedded, c *headwaiter.Client, _ string) {
-		require.NoError(t, c.Close(context.Background()))
+		require.NoError(t, c.Shutdown(context.Background()))
 	}, nil},
 }
 
 func TestTheSpanOfAHoldSaysWhyItWasLost(t *testing.T) {
 	for _, x := range losses {
-		t.Run(x.name, func(t *testing.T) {
-			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-				r, figures := record(), meter()
-				tracer, err := otel.New(otel.Options{TracerProvider: r.provider, MeterProvider: figures.provider})
-				require.NoError(t, err)
-				c := kit.Dial(t, s, observed(tracer))
-				l, err := fairlock.New(c, kit.Name(t), x.opts...).Lock(t.Context())
-				require.NoError(t, err)
-				x.lose(t, s, c, kit.Name(t))
-				require.ErrorIs(t, kit.Lost(t, l), lease.ErrLost)
-				synctest.Wait() // The observer is told just after.
-				h := r.only(t, hold)
-				require.Equal(t, x.name, attr(h.Attributes(), "error.type"))
-				require.Equal(t, codes.Error, h.Status().Code)
-				r.allEnd(t)
-				require.Equal(t, []series{{kind: "lock", outcome: x.name, value: 1}}, figures.of(t, "headwaiter.losses"))
-				require.Zero(t, figures.sum(t, "headwaiter.holds"))
-			})
+		kit.BubbleOf(t, x.name, func(t *testing.T, s *redistest.Embedded) {
+			r, figures := record(), meter()
+			tracer := kit.Got(otel.New(otel.Options{TracerProvider: r.provider, MeterProvider: figures.provider}))(t)
+			c := kit.Dial(t, s, observed(tracer))
+			l := kit.Got(fairlock.New(c, kit.Name(t), x.opts...).Lock(t.Context()))(t)
+			x.lose(t, s, c, kit.Name(t))
+			require.ErrorIs(t, kit.Lost(t, l), lease.ErrLost)
+			synctest.Wait() // The observer is told just after.
+			h := r.only(t, hold)
+			require.Equal(t, x.name, attr(h.Attributes(), "error.type"))
+			require.Equal(t, codes.Error, h.Status().Code)
+			r.allEnd(t)
+			require.Equal(t, []series{{kind: "lock", outcome: x.name, value: 1}}, figures.of(t, "headwaiter.losses"))
+			require.Zero(t, figures.sum(t, "headwaiter.holds"))
 		})
 	}
 }
@@ -339,11 +306,9 @@ func TestWhatHoldsNothingHasAWaitAlone(t *testing.T) {
 		r := record()
 		c := kit.Dial(t, s, r.observed(t))
 		latch := countdown.New(c, kit.Name(t))
-		_, err := latch.TrySetCount(t.Context(), 1)
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(latch.TrySetCount(t.Context(), 1)))
 		call := kit.Run(func() error { return latch.Wait(t.Context()) })
-		_, err = countdown.New(kit.Dial(t, s), kit.Name(t)).CountDown(t.Context())
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(countdown.New(kit.Dial(t, s), kit.Name(t)).CountDown(t.Context())))
 		call.Value(t)
 		require.Equal(t, "passed", attr(r.only(t, wait).Attributes(), "headwaiter.outcome"))
 		require.Empty(t, r.ended(hold))
@@ -355,8 +320,7 @@ func TestToEnterTheHoldOfAnOwnerIsAWaitThatEntered(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		r := record()
 		m := reentrant.New(kit.Dial(t, s, r.observed(t)), kit.Name(t))
-		other, err := reentrant.New(kit.Dial(t, s), kit.Name(t)).Lock(t.Context())
-		require.NoError(t, err)
+		other := kit.Got(reentrant.New(kit.Dial(t, s), kit.Name(t)).Lock(t.Context()))(t)
 		ctx := reentrant.Owner(t.Context(), "owner")
 		calls := []*kit.Call[*lease.Lease]{kit.Lock(ctx, m.Lock), kit.Lock(ctx, m.Lock)}
 		synctest.Wait()
@@ -380,10 +344,7 @@ func TestToEnterTheHoldOfAnOwnerIsAWaitThatEntered(t *testing.T) {
 func TestTwoTracersOfOneClientDoNotMixTheirSpans(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		a, b := record(), record()
-		first, err := otel.NewTracer(a.provider)
-		require.NoError(t, err)
-		second, err := otel.NewTracer(b.provider)
-		require.NoError(t, err)
+		first, second := kit.Got(otel.NewTracer(a.provider))(t), kit.Got(otel.NewTracer(b.provider))(t)
 		m := fairlock.New(kit.Dial(t, s, observed(observe.Observers(first, second))), kit.Name(t))
 		require.NoError(t, m.Do(t.Context(), func(context.Context) error { return nil }))
 		for _, r := range []spans{a, b} {

@@ -148,7 +148,7 @@ func (t *Tracer) ObserveRequest(r observe.Request) {
 }
 
 func (t *Tracer) classOf(name string) string {
-	if t.classes == nil {
+	if t.classes == nil || name == "" {
 		return ""
 	}
 	return t.classes.of(name)

@@ -36,7 +36,7 @@ func ExampleNewTracer() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer client.Close(ctx)
+	defer client.Shutdown(ctx)
 
 	if err := fairlock.New(client, "orders:42").Do(ctx, func(context.Context) error { return nil }); err != nil {
 		log.Fatal(err)

@@ -90,6 +90,10 @@ func (c *Collector) Collect(to chan<- prom.Metric) {
 
 // Observe is for the client.
 func (c *Collector) Observe(_ context.Context, o observe.Observation) {
+	if o.Moment == observe.TwoMasters { // It has no name.
+		c.metrics.twoMasters.Inc()
+		return
+	}
 	s := c.of(o.Kind, c.classes.of(o.Name))
 	if o.Moment >= observe.HandedOff {
 		s.heard(&o)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/contrib/prometheus"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
@@ -125,11 +126,12 @@ func TestEachMomentIsCountedWhereItBelongs(t *testing.T) {
 		{"a missed message", nil, told{Moment: observe.Missed}, one("headwaiter_missed_grants_total")},
 		{"a suspicion", nil, told{Moment: observe.Suspected}, one("headwaiter_suspicions_total")},
 		{"a grant for nobody", nil, told{Moment: observe.GivenBack}, one("headwaiter_given_back_grants_total")},
+		{"another number of permits", nil, told{Moment: observe.Differs}, one("headwaiter_differing_numbers_total")},
+		{"two masters", nil, told{Moment: observe.TwoMasters}, values{"headwaiter_two_masters_total": 1}},
 		{"what a later version tells", []told{asked}, told{Moment: 99}, values{}},
 		{"what a later version tells of a name", []told{asked}, told{Moment: 999}, values{}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
+		kit.Beside(t, c.name, func(t *testing.T) {
 			collector := prometheus.NewCollector(prometheus.Options{})
 			tell(collector, observe.Observation{Moment: 99}) // All time series are there from the first moment on.
 			tell(collector, c.before...)

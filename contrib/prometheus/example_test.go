@@ -49,7 +49,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	defer client.Close(context.Background())
+	defer client.Close()
 
 	for _, name := range []string{"orders:42", "orders:43", "invoices:7"} {
 		err := fairlock.New(client, name).Do(context.Background(), func(context.Context) error { return nil })

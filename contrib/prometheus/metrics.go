@@ -37,7 +37,7 @@ const (
 type metrics struct {
 	attempts, released, lost *prom.CounterVec
 
-	queued, renewed, renewalFailures, handOffs, wakeUps, skipped, expired, rejoined, missed, suspected, givenBack,
+	queued, renewed, renewalFailures, handOffs, wakeUps, skipped, expired, rejoined, missed, suspected, givenBack, differing,
 	longWarnings, longWaits, wanted *prom.CounterVec
 
 	waiting, holding, longHolds *prom.GaugeVec
@@ -45,6 +45,7 @@ type metrics struct {
 	roundTrip                   *prom.HistogramVec
 
 	unclassified *prom.CounterVec
+	twoMasters   prom.Counter
 	smallest, up *prom.Desc
 
 	all []prom.Collector // but for the descriptions
@@ -66,6 +67,7 @@ func newMetrics(buckets []float64) *metrics {
 	m.missed = m.counter("missed_grants_total", "Grants that a check found and of which no message came.")
 	m.suspected = m.counter("suspicions_total", "Times the server said that a client of this process let a lease run out.")
 	m.givenBack = m.counter("given_back_grants_total", "Grants that came for calls that had ended, and were given back.")
+	m.differing = m.counter("differing_numbers_total", "Requests that stated another number of permits than the newest client before.")
 	m.longWarnings = m.counter("long_hold_warnings_total", "Holds that lasted longer than the limit of their client.")
 	m.longWaits = m.counter("long_wait_warnings_total", "Calls that waited longer than the limit of their client.")
 	m.wanted = m.counter("wanted_holds_total", "Holds whose holders had asked to be told when somebody waits, and were.")
@@ -84,7 +86,11 @@ func newMetrics(buckets []float64) *metrics {
 		Namespace: namespace, Name: "unclassified_names_total",
 		Help: "Names that count to class other because the class function failed, by why. One that was forgotten counts again.",
 	}, []string{"reason"})
-	m.all = append(m.all, m.unclassified)
+	m.twoMasters = prom.NewCounter(prom.CounterOpts{
+		Namespace: namespace, Name: "two_masters_total",
+		Help: "Times two connections of a client saw two masters with different data, each of which grants the same locks.",
+	})
+	m.all = append(m.all, m.unclassified, m.twoMasters)
 	return m
 }
 
@@ -122,7 +128,7 @@ type series struct {
 	released [len(releases)]prom.Counter
 	lost     [len(causes)]prom.Counter
 
-	queued, renewed, renewalFailures, handOffs, wakeUps, skipped, expired, rejoined, missed, suspected, givenBack,
+	queued, renewed, renewalFailures, handOffs, wakeUps, skipped, expired, rejoined, missed, suspected, givenBack, differing,
 	longWarnings, longWaits, wanted prom.Counter
 
 	waiting, holding, longHolds prom.Gauge
@@ -138,7 +144,7 @@ func (m *metrics) series(kind, class string) *series {
 	s := &series{
 		queued: of(m.queued), renewed: of(m.renewed), renewalFailures: of(m.renewalFailures), handOffs: of(m.handOffs),
 		wakeUps: of(m.wakeUps), skipped: of(m.skipped), expired: of(m.expired), rejoined: of(m.rejoined),
-		missed: of(m.missed), suspected: of(m.suspected), givenBack: of(m.givenBack), longWarnings: of(m.longWarnings), longWaits: of(m.longWaits), wanted: of(m.wanted),
+		missed: of(m.missed), suspected: of(m.suspected), givenBack: of(m.givenBack), differing: of(m.differing), longWarnings: of(m.longWarnings), longWaits: of(m.longWaits), wanted: of(m.wanted),
 		waiting: m.waiting.WithLabelValues(kind, class), holding: m.holding.WithLabelValues(kind, class),
 		longHolds: m.longHolds.WithLabelValues(kind, class), wait: m.wait.WithLabelValues(kind, class),
 		hold: m.hold.WithLabelValues(kind, class), margin: m.margin.WithLabelValues(kind, class),
@@ -236,5 +242,7 @@ func (s *series) heard(o *observe.Observation) {
 		s.suspected.Inc()
 	case observe.GivenBack:
 		s.givenBack.Inc()
+	case observe.Differs:
+		s.differing.Inc()
 	}
 }

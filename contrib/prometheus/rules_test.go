@@ -17,6 +17,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/contrib/prometheus"
 	"github.com/headwaiter/headwaiter/contrib/prometheus/internal/promtest"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
 // page is the page of the documentation that is about all of this.
@@ -25,8 +26,7 @@ const page = "../../docs/monitoring.md"
 // files returns the names of files in this folder.
 func files(t testing.TB, pattern string) []string {
 	t.Helper()
-	found, err := filepath.Glob(pattern)
-	require.NoError(t, err)
+	found := kit.Got(filepath.Glob(pattern))(t)
 	require.NotEmpty(t, found, pattern)
 	return found
 }
@@ -47,8 +47,7 @@ func text(t testing.TB, c prom.Collector) *bytes.Buffer {
 	t.Helper()
 	registry := prom.NewPedanticRegistry()
 	require.NoError(t, registry.Register(c))
-	families, err := registry.Gather()
-	require.NoError(t, err)
+	families := kit.Got(registry.Gather())(t)
 	var out bytes.Buffer
 	encoder := expfmt.NewEncoder(&out, expfmt.NewFormat(expfmt.TypeTextPlain))
 	for _, f := range families {
@@ -60,9 +59,7 @@ func text(t testing.TB, c prom.Collector) *bytes.Buffer {
 func TestMetricsFollowTheConventions(t *testing.T) {
 	t.Parallel()
 	page := text(t, busyCollector()).String()
-	problems, err := promlint.New(bytes.NewBufferString(page)).Lint()
-	require.NoError(t, err)
-	require.Empty(t, problems)
+	require.Empty(t, kit.Got(promlint.New(bytes.NewBufferString(page)).Lint())(t))
 	said, err := promtest.Promtool(t, page, "check", "metrics")
 	require.NoError(t, err, said)
 	require.Empty(t, said)
@@ -94,8 +91,7 @@ func TestPromtoolSeesAWrongThreshold(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "tests"), 0o700))
 	for _, file := range []string{"recording.yml", "alerts.yml", "tests/alerts.yml"} {
-		body, err := os.ReadFile(filepath.Join("rules", file))
-		require.NoError(t, err)
+		body := kit.Got(os.ReadFile(filepath.Join("rules", file)))(t)
 		body = bytes.Replace(body, []byte("headwaiter:success:ratio5m < 0.8"), []byte("headwaiter:success:ratio5m < 0.9"), 1)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, file), body, 0o600))
 	}
@@ -128,9 +124,7 @@ type caseFile struct {
 
 func read(t testing.TB, file string, into any) {
 	t.Helper()
-	body, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.NoError(t, yaml.Unmarshal(body, into), file)
+	require.NoError(t, yaml.Unmarshal(kit.Got(os.ReadFile(file))(t), into), file)
 }
 
 // words are names of metrics and recorded rules in a text.
@@ -154,8 +148,7 @@ func TestEveryRuleIsTestedAndExplained(t *testing.T) {
 			}
 		}
 	}
-	explained, err := os.ReadFile(page)
-	require.NoError(t, err)
+	explained := kit.Got(os.ReadFile(page))(t)
 	alerts := 0
 	for _, file := range files(t, "rules/*.yml") {
 		var rules ruleFile
@@ -186,10 +179,8 @@ func TestMetricsThatAreNamedExist(t *testing.T) {
 	there := map[string]bool{}
 	registry := prom.NewPedanticRegistry()
 	require.NoError(t, registry.Register(busyCollector()))
-	families, err := registry.Gather()
-	require.NoError(t, err)
-	explained, err := os.ReadFile(page)
-	require.NoError(t, err)
+	families := kit.Got(registry.Gather())(t)
+	explained := kit.Got(os.ReadFile(page))(t)
 	for _, f := range families {
 		there[f.GetName()] = true
 		if f.GetMetric()[0].GetHistogram() != nil {
@@ -207,8 +198,7 @@ func TestMetricsThatAreNamedExist(t *testing.T) {
 		}
 	}
 	for _, file := range append(files(t, "rules/*.yml"), "dashboard.json", page) {
-		body, err := os.ReadFile(file)
-		require.NoError(t, err)
+		body := kit.Got(os.ReadFile(file))(t)
 		for _, word := range words.FindAllString(string(body), -1) {
 			require.True(t, there[word], "%s names %s, which there is not", file, word)
 		}
@@ -221,10 +211,7 @@ func TestTheCodeOfThePageIsCutFromTheExample(t *testing.T) {
 	squeezed := func(code []byte) string {
 		return string(regexp.MustCompile(`(?m)^[ \t]+`).ReplaceAll(code, nil))
 	}
-	example, err := os.ReadFile("example_test.go")
-	require.NoError(t, err)
-	body, err := os.ReadFile(page)
-	require.NoError(t, err)
+	example, body := kit.Got(os.ReadFile("example_test.go"))(t), kit.Got(os.ReadFile(page))(t)
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(body, -1)
 	require.NotEmpty(t, blocks)
 	for _, b := range blocks {

@@ -59,9 +59,7 @@ func join(t testing.TB, s *redistest.Server, o headwaiter.Options) *member {
 		Collector: prometheus.NewCollector(prometheus.Options{Class: classOf}), line: faults.NewProxy(t, s.Addr()),
 	}
 	o.Redis, o.Observer = rueidis.ClientOption{InitAddress: []string{m.line.Addr()}, ForceSingleClient: true}, m
-	var err error
-	m.client, err = headwaiter.Dial(o)
-	require.NoError(t, err)
+	m.client = kit.Got(headwaiter.Dial(o))(t)
 	t.Cleanup(func() { m.close(t) })
 	return m
 }
@@ -70,7 +68,7 @@ func join(t testing.TB, s *redistest.Server, o headwaiter.Options) *member {
 func (m *member) close(testing.TB) {
 	ctx, cancel := context.WithTimeout(context.Background(), kit.Patience)
 	defer cancel()
-	_ = m.client.Close(ctx)
+	_ = m.client.Shutdown(ctx)
 }
 
 // call is a random one.
@@ -163,8 +161,7 @@ func (r *truth) trouble(t *testing.T, s *redistest.Server, m *member, admin *hea
 		})
 		dies.Await(crowd.Held, 1, kit.Patience)
 		seen := func() (holds, waits bool) {
-			info, err := fairlock.New(admin, "orders:1").Inspect(t.Context())
-			require.NoError(t, err)
+			info := kit.Got(fairlock.New(admin, "orders:1").Inspect(t.Context()))(t)
 			other := func(w lease.Waiter) bool { return !slices.Contains(r.clients, w.Client) }
 			return info.Held && !slices.Contains(r.clients, info.Holder.Client), slices.ContainsFunc(info.Queue, other)
 		}
@@ -186,13 +183,11 @@ func TestMetricsEqualWhatHappenedInARunWithKillsAndLosses(t *testing.T) {
 		*seed = rand.Uint64()
 	}
 	t.Logf("seed %d", *seed)
-	s := redistest.Start(t)
-	members := make([]*member, runMembers)
+	s, members := redistest.Start(t), make([]*member, runMembers)
 	for i := range members {
 		members[i] = join(t, s, headwaiter.Options{HeldTooLong: runLease / 2})
 	}
-	admin := kit.Dial(t, s)
-	real := newTruth(t, runLease)
+	admin, real := kit.Dial(t, s), newTruth(t, runLease)
 	for _, m := range members {
 		real.clients = append(real.clients, m.client.ID())
 	}
@@ -260,23 +255,19 @@ func TestTheDeadAreCountedByThoseWhoLive(t *testing.T) {
 	s := redistest.Start(t)
 	m := join(t, s, headwaiter.Options{})
 	lock := fairlock.New(m.client, "orders:1")
-	first, err := lock.Lock(t.Context())
-	require.NoError(t, err)
+	first := kit.Got(lock.Lock(t.Context()))(t)
 	die := crowd.Start(t, crowd.Plan{Addr: s.Addr(), Names: []string{"orders:1"}, Clients: 1, Waiters: dead, Lease: time.Second, Keep: true})
 	kit.Waiting(t, dead, lock.Inspect)
 	die.Kill()
 	other := join(t, s, headwaiter.Options{})
 	next := kit.Lock(t.Context(), fairlock.New(other.client, "orders:1").Lock)
 	kit.Waiting(t, dead+1, lock.Inspect)
-	kit.Release(t, first)
-	held := next.Value(t)
+	held := kit.Next(t, first, next)
 
 	holds := crowd.Start(t, crowd.Plan{Addr: s.Addr(), Names: []string{"orders:2"}, Clients: 1, Waiters: 1, Lease: time.Second, Keep: true})
 	holds.Await(crowd.Held, 1, kit.Patience)
 	holds.Kill()
-	after := kit.Lock(t.Context(), fairlock.New(m.client, "orders:2").Lock).Value(t)
-	kit.Release(t, held)
-	kit.Release(t, after)
+	kit.Release(t, held, kit.Lock(t.Context(), fairlock.New(m.client, "orders:2").Lock).Value(t))
 
 	found := scrape(t, m).plus(scrape(t, other))
 	labels := `{class="orders",kind="lock"}`
@@ -289,12 +280,10 @@ func TestTheDeadAreCountedByThoseWhoLive(t *testing.T) {
 
 // The sum over all processes is the length of the queue.
 func TestWaitingCallsAreTheQueue(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
+	s := kit.Start(t)
 	members := []*member{join(t, s, headwaiter.Options{}), join(t, s, headwaiter.Options{}), join(t, s, headwaiter.Options{})}
 	lock := fairlock.New(members[0].client, "orders:1")
-	held, err := lock.Lock(t.Context())
-	require.NoError(t, err)
+	held := kit.Got(lock.Lock(t.Context()))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var calls []*kit.Call[*lease.Lease]
 	for i, m := range members {

@@ -49,9 +49,7 @@ type scene struct {
 func absolute(t testing.TB, all []string) []string {
 	t.Helper()
 	for i := range all {
-		var err error
-		all[i], err = filepath.Abs(all[i])
-		require.NoError(t, err)
+		all[i] = kit.Got(filepath.Abs(all[i]))(t)
 	}
 	return all
 }
@@ -131,9 +129,7 @@ func (sc *scene) run(t *testing.T) {
 		}
 	}
 	begun := time.Now()
-	at := func(part float64) {
-		<-time.After(time.Until(begun.Add(time.Duration(part * float64(*sceneTime)))))
-	}
+	at := func(part float64) { <-time.After(time.Until(begun.Add(time.Duration(part * float64(*sceneTime))))) }
 	event := func(part float64, what string) {
 		at(part)
 		sc.events = append(sc.events, picture.Event{At: time.Now(), What: what})

@@ -15,7 +15,7 @@ func ExampleSession_Lock() {
 	if err != nil {
 		panic(err)
 	}
-	defer c.Close(ctx)
+	defer c.Close()
 
 	m := sqllock.NewSession(c, "orders:42")
 	l, err := m.Lock(ctx)
@@ -36,7 +36,7 @@ func ExampleLeased_ForceRelease() {
 	if err != nil {
 		panic(err)
 	}
-	defer c.Close(ctx)
+	defer c.Close()
 
 	m := sqllock.NewLeased(c, "orders:42")
 	err = m.Do(ctx, func(held context.Context) error {

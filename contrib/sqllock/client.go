@@ -246,11 +246,18 @@ func (c *Client) forget(h holding) {
 	delete(c.holds, h)
 }
 
-// Close ends waits with [lease.ErrClosed] and holds with [lease.ErrClientClosed], gives back what was held, and
+// Close is [Client.Shutdown] for at most 5 s, so that it can be deferred.
+func (c *Client) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), lease.CloseTime)
+	defer cancel()
+	return c.Shutdown(ctx)
+}
+
+// Shutdown ends waits with [lease.ErrClosed] and holds with [lease.ErrClientClosed], gives back what was held, and
 // ends the connections. It waits for that until ctx ends, or until the server has answered none of it for 5 s; what is not
 // given back by then ends by itself: a session with its connection, a lease with its time. A second call waits for the
 // first, until its own ctx ends.
-func (c *Client) Close(ctx context.Context) error {
+func (c *Client) Shutdown(ctx context.Context) error {
 	retry.Given(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -52,7 +52,7 @@ func ExampleNewSession() {
 	if err != nil {
 		panic(err)
 	}
-	defer c.Close(ctx)
+	defer c.Close()
 	err = sqllock.NewSession(c, "orders:42").Do(ctx, func(ctx context.Context) error {
 		_, err := sqllock.NewSession(c, "orders:42").TryLock(context.Background())
 		fmt.Println(errors.Is(err, lease.ErrBusy))
@@ -70,7 +70,7 @@ func ExampleNewLeased() {
 	if err != nil {
 		panic(err)
 	}
-	defer c.Close(ctx)
+	defer c.Shutdown(ctx)
 	m := sqllock.NewLeased(c, "orders:42", sqllock.WithLease(30*time.Second))
 	first, err := m.Lock(ctx)
 	if err != nil {

@@ -3,18 +3,27 @@ package sqllock_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/contrib/sqllock"
+	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
+	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/rowtest"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/fence"
 	"github.com/headwaiter/headwaiter/internal/testenv/fenced"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // counter is a number in a row, which is written in a transaction.
@@ -45,8 +54,7 @@ func (c counter) Write(ctx context.Context, token uint64, n int64) error {
 }
 
 func plainWrite(ctx context.Context, db fence.DB, id string, _ uint64, n int64) error {
-	_, err := db.ExecContext(ctx, "UPDATE counters SET n = $1 WHERE id = $2", n, id)
-	return err
+	return kit.Err(db.ExecContext(ctx, "UPDATE counters SET n = $1 WHERE id = $2", n, id))
 }
 
 // by are the ways to guard a counter.
@@ -84,6 +92,17 @@ func (db store) counter(t testing.TB, way, id string) counter {
 	return c
 }
 
+// atEachWay runs a case for a counter with each of the guards.
+func atEachWay(t *testing.T, run func(t *testing.T, db store, way string, c counter)) {
+	atEach(t, func(t *testing.T, db store) {
+		for way := range by {
+			if way != "nothing" {
+				run(t, db, way, db.counter(t, way, way))
+			}
+		}
+	})
+}
+
 func TestSQLLosesNothingToAPausedHolder(t *testing.T) {
 	atEach(t, func(t *testing.T, db store) {
 		s := redistest.Mini(t)
@@ -106,8 +125,7 @@ func TestSQLGoesByTheHighestTokenInAnyOrder(t *testing.T) {
 	t.Parallel()
 	const rounds = 10_000
 	for _, way := range []string{"row", "table of marks"} {
-		t.Run(way, func(t *testing.T) {
-			t.Parallel()
+		kit.Beside(t, way, func(t *testing.T) {
 			db := open(t, sql.LevelReadCommitted)
 			db.exec(t, "INSERT INTO counters (id) SELECT i FROM generate_series(0, $1::int) i", rounds)
 			c := by[way]
@@ -139,8 +157,7 @@ func (e entries) Write(ctx context.Context, token uint64) error {
 		if err := e.check(ctx, tx, token); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, "INSERT INTO entries (list, token) VALUES ('a', $1)", int64(token))
-		return err
+		return kit.Err(tx.ExecContext(ctx, "INSERT INTO entries (list, token) VALUES ('a', $1)", int64(token)))
 	})
 }
 
@@ -192,90 +209,63 @@ func (db store) waiting(t testing.TB, n int64) {
 // Between the check and the end of a transaction nobody gets in, however long it takes: what it writes is one with the
 // check.
 func TestAnAdmittedTransactionKeepsTheNewerTokenWaiting(t *testing.T) {
-	atEach(t, func(t *testing.T, db store) {
-		for way := range by {
-			if way == "nothing" {
-				continue
-			}
-			c := db.counter(t, way, way)
-			old := db.begin(t)
-			require.NoError(t, c.check(old, way).Admit(t.Context(), 1)) // And then it is paused.
-			newer := kit.Run(func() error { return c.Show(t.Context(), 2) })
-			db.waiting(t, 1)
-			require.False(t, newer.Returned())
-			require.NoError(t, plainWrite(t.Context(), old, way, 1, 10))
-			require.NoError(t, old.Commit())
-			require.NoError(t, newer.Err(t))
-			n, err := c.Read(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, int64(10), n, "the newer holder reads what the older one wrote")
-			stale(t, c.Write(t.Context(), 1, 11), 1, 2)
-		}
+	atEachWay(t, func(t *testing.T, db store, way string, c counter) {
+		old := db.begin(t)
+		require.NoError(t, c.check(old, way).Admit(t.Context(), 1)) // And then it is paused.
+		newer := kit.Run(func() error { return c.Show(t.Context(), 2) })
+		db.waiting(t, 1)
+		require.False(t, newer.Returned())
+		require.NoError(t, plainWrite(t.Context(), old, way, 1, 10))
+		require.NoError(t, old.Commit())
+		require.NoError(t, newer.Err(t))
+		n := kit.Got(c.Read(t.Context()))(t)
+		require.Equal(t, int64(10), n, "the newer holder reads what the older one wrote")
+		stale(t, c.Write(t.Context(), 1, 11), 1, 2)
 	})
 }
 
 func TestWhatIsRolledBackWasNotSeen(t *testing.T) {
-	atEach(t, func(t *testing.T, db store) {
-		for way := range by {
-			if way == "nothing" {
-				continue
-			}
-			c := db.counter(t, way, way)
-			tx := db.begin(t)
-			require.NoError(t, c.check(tx, way).Admit(t.Context(), 9))
-			require.NoError(t, tx.Rollback())
-			require.NoError(t, c.Write(t.Context(), 8, 80))
-			require.NoError(t, c.Write(t.Context(), fence.MaxToken, 81))
-			stale(t, c.Write(t.Context(), fence.MaxToken-1, 82), fence.MaxToken-1, fence.MaxToken)
-			require.Equal(t, int64(81), db.one(t, "SELECT n FROM counters WHERE id = $1", way))
-		}
+	atEachWay(t, func(t *testing.T, db store, way string, c counter) {
+		tx := db.begin(t)
+		require.NoError(t, c.check(tx, way).Admit(t.Context(), 9))
+		require.NoError(t, tx.Rollback())
+		require.NoError(t, c.Write(t.Context(), 8, 80))
+		require.NoError(t, c.Write(t.Context(), fence.MaxToken, 81))
+		stale(t, c.Write(t.Context(), fence.MaxToken-1, 82), fence.MaxToken-1, fence.MaxToken)
+		require.Equal(t, int64(81), db.one(t, "SELECT n FROM counters WHERE id = $1", way))
 	})
 }
 
 // From REPEATABLE READ on a transaction that began before a newer token was seen fails as any that others have
 // overtaken, not as a stale one; when it is begun again, it is refused.
 func TestATransactionThatWasOvertakenFailsAsItsLevelHasIt(t *testing.T) {
-	atEach(t, func(t *testing.T, db store) {
-		for way := range by {
-			if way == "nothing" {
-				continue
-			}
-			c := db.counter(t, way, way)
-			require.NoError(t, c.Show(t.Context(), 1))
-			tx := db.begin(t)
-			_, err := tx.ExecContext(t.Context(), "SELECT 1 FROM counters")
-			require.NoError(t, err)
-			require.NoError(t, c.Show(t.Context(), 9))
-			err = c.check(tx, way).Admit(t.Context(), 5)
-			if db.level == sql.LevelReadCommitted {
-				stale(t, err, 5, 9)
-			} else {
-				require.True(t, isSerialization(err), "%v", err)
-				require.NotErrorIs(t, err, fence.ErrStale)
-			}
-			require.NoError(t, tx.Rollback())
-			stale(t, c.Write(t.Context(), 5, 50), 5, 9)
+	atEachWay(t, func(t *testing.T, db store, way string, c counter) {
+		require.NoError(t, c.Show(t.Context(), 1))
+		tx := db.begin(t)
+		require.NoError(t, kit.Err(tx.ExecContext(t.Context(), "SELECT 1 FROM counters")))
+		require.NoError(t, c.Show(t.Context(), 9))
+		err := c.check(tx, way).Admit(t.Context(), 5)
+		if db.level == sql.LevelReadCommitted {
+			stale(t, err, 5, 9)
+		} else {
+			require.True(t, isSerialization(err), "%v", err)
+			require.NotErrorIs(t, err, fence.ErrStale)
 		}
+		require.NoError(t, tx.Rollback())
+		stale(t, c.Write(t.Context(), 5, 50), 5, 9)
 	})
 }
 
 // A paused holder that comes back again and again does no harm to the transactions of the one that holds.
 func TestStaleTokensDoNotMakeOthersFail(t *testing.T) {
-	atEach(t, func(t *testing.T, db store) {
-		for way := range by {
-			if way == "nothing" {
-				continue
-			}
-			c := db.counter(t, way, way)
-			require.NoError(t, c.Show(t.Context(), 9))
-			tx := db.begin(t)
-			_, err := tx.ExecContext(t.Context(), "SELECT 1 FROM counters")
-			require.NoError(t, err)
-			// Without a transaction of its own, so that whatever it did is committed.
-			stale(t, c.check(db, way).Admit(t.Context(), 5), 5, 9)
-			require.NoError(t, c.check(tx, way).Admit(t.Context(), 9))
-			require.NoError(t, tx.Commit())
-		}
+	atEachWay(t, func(t *testing.T, db store, way string, c counter) {
+		require.NoError(t, c.Show(t.Context(), 9))
+		tx := db.begin(t)
+		require.NoError(t, kit.Err(tx.ExecContext(t.Context(), "SELECT 1 FROM counters")))
+		// Without a transaction of its own, so that whatever it did is committed.
+		stale(t, c.check(db, way).Admit(t.Context(), 5), 5, 9)
+		require.NoError(t, c.check(tx, way).Admit(t.Context(), 9))
+		require.NoError(t, tx.Commit())
 	})
 }
 
@@ -326,4 +316,36 @@ func TestAWriteApartFromItsCheckComesLateAllTheSame(t *testing.T) {
 	require.NoError(t, c.Write(t.Context(), 2, 20))
 	require.NoError(t, plainWrite(t.Context(), db, "n", 1, 10))
 	require.Equal(t, int64(10), db.one(t, "SELECT n FROM counters"))
+}
+
+func TestLockRowOnPostgres(t *testing.T) {
+	t.Parallel()
+	rowtest.Database{
+		Is: sqllock.Postgres, Abort: true, Second: 500 * time.Millisecond,
+		Open:    func(t *testing.T) *sql.DB { return pgtest.Open(t) },
+		Limits:  "SELECT current_setting('statement_timeout') || current_setting('lock_timeout')",
+		Waiting: "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+	}.Run(t)
+}
+
+// Where the driver ends a statement by a request to the server, the server's answer is what the call gets.
+func TestARowWhoseContextEndsIsToldAsThatByAnyDriver(t *testing.T) {
+	t.Parallel()
+	config := kit.Got(pgx.ParseConfig(pgtest.URL(t)))(t)
+	config.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: kit.Patience}
+	}
+	db := stdlib.OpenDB(*config)
+	defer func() { _ = db.Close() }()
+	require.NoError(t, kit.Err(db.ExecContext(t.Context(), "CREATE TABLE one (id int PRIMARY KEY); INSERT INTO one VALUES (1)")))
+	row := sqllock.Row{Table: "one", Key: map[string]any{"id": 1}}
+	first := kit.Got(db.BeginTx(t.Context(), nil))(t)
+	require.NoError(t, sqllock.LockRow(t.Context(), first, row))
+	second := kit.Got(db.BeginTx(t.Context(), nil))(t)
+	ctx := kit.Within(t, 200*time.Millisecond)
+	err := sqllock.LockRow(ctx, second, row)
+	require.ErrorContains(t, err, "57014", "that shows nothing")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorAs(t, err, new(*lease.WaitError))
+	require.NoError(t, errors.Join(first.Rollback(), second.Rollback()))
 }

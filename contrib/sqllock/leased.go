@@ -69,8 +69,8 @@ func (m *Leased) TryLock(ctx context.Context) (*lease.Lease, error) {
 	return l, m.line.Failed("try lock", err)
 }
 
-// Do waits for m, calls f with the context of the hold, and releases. It returns what f returned, joined with the loss
-// if the lock was lost before f came back: then f may have run beside another holder.
+// Do waits for m, calls f with the context of the hold, whose token [lease.Token] tells, and releases. It returns what f
+// returned, joined with the loss if the lock was lost before f came back: then f may have run beside another holder.
 //
 // The context that f gets ends when the hold does and also when ctx does. Do releases even if f panics.
 func (m *Leased) Do(ctx context.Context, f func(context.Context) error) error {
@@ -120,7 +120,7 @@ func (m *Leased) acquire(ctx context.Context, wait bool) (*lease.Lease, error) {
 	}
 	defer c.work.Done()
 	if begun := time.Now(); c.behindEnds(ctx, m.line.Name) != nil {
-		return nil, m.gaveUp(ctx, begun, -1, nil)
+		return nil, m.gaveUp(ctx, begun, -1, true, nil)
 	}
 	return c.watch.Acquire(ctx, m.line.Kind, m.line.Name, func(ctx context.Context) (*lease.Lease, error) {
 		t := c.newTicket(m)
@@ -135,6 +135,7 @@ func (m *Leased) acquire(ctx context.Context, wait bool) (*lease.Lease, error) {
 func (t *ticket) acquire(ctx context.Context, wait bool) (*lease.Lease, error) {
 	var last error
 	for n, failed := 1, 0; ; n++ {
+		asked := time.Now()
 		a, err := t.ask(ctx, wait)
 		switch {
 		case err == nil && a.token != 0:
@@ -154,13 +155,16 @@ func (t *ticket) acquire(ctx context.Context, wait bool) (*lease.Lease, error) {
 			}
 			continue
 		case ctx.Err() != nil || t.client.life.Err() != nil:
-			return nil, t.lock.gaveUp(ctx, t.begun, t.place, last)
-		case !passes(err) || !wait && n == tries:
+			silent := t.arrival == nil || last != nil || time.Since(asked) > retry.SlowAnswer
+			return nil, t.lock.gaveUp(ctx, t.begun, t.place, silent, last)
+		case !passes(err):
 			return nil, err
+		case !wait && n == tries:
+			return nil, noAnswer(t.begun, err)
 		}
 		last = err
 		if engine.Rest(ctx, t.client.life, retry.Backoff(failed)) != nil {
-			return nil, t.lock.gaveUp(ctx, t.begun, t.place, last)
+			return nil, t.lock.gaveUp(ctx, t.begun, t.place, true, last)
 		}
 		failed++
 	}
@@ -176,6 +180,7 @@ func (t *ticket) await(ctx context.Context, a answer) error {
 	}
 	timer := time.NewTimer(next)
 	defer timer.Stop()
+	silent := false // a look was slow, and ctx has ended
 	for {
 		select {
 		case g := <-t.granted:
@@ -184,14 +189,16 @@ func (t *ticket) await(ctx context.Context, a answer) error {
 		case <-changed: // Something may have been missed.
 			return nil
 		case <-ctx.Done():
-			return t.lock.gaveUp(ctx, t.begun, t.place, nil)
+			return t.lock.gaveUp(ctx, t.begun, t.place, silent, nil)
 		case <-t.client.life.Done():
-			return t.lock.gaveUp(ctx, t.begun, t.place, nil)
+			return t.lock.gaveUp(ctx, t.begun, t.place, false, nil)
 		case <-timer.C:
 		}
+		looked := time.Now()
 		if ear || t.moved(ctx, &a.place) || time.Since(a.sent) >= a.next() {
 			return nil
 		}
+		silent = ctx.Err() != nil && time.Since(looked) > retry.SlowAnswer
 		t.standsAt(ctx, a.place)
 		timer.Reset(poll(a.place))
 	}

@@ -19,11 +19,9 @@ import (
 const listeners = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN headwaiter%'`
 
 func TestAHandOffNeedsNoPollingWhereThereIsAChannel(t *testing.T) {
-	t.Parallel()
-	url := schema(t)
+	url := ownSchema(t)
 	conn := admin(t, url)
-	direct, err := pgx.ParseConfig(url)
-	require.NoError(t, err)
+	direct := kit.Got(pgx.ParseConfig(url))(t)
 	bouncer := pgtest.Bouncer(t, url)
 	for name, c := range map[string]*sqllock.Client{
 		"direct":                    dial(t, url),
@@ -41,17 +39,14 @@ func TestAHandOffNeedsNoPollingWhereThereIsAChannel(t *testing.T) {
 			want = before
 		}
 		kit.Eventually(t, "the listener of "+name, func() bool { return count(t, conn, listeners) == want })
-		kit.Release(t, l)
-		kit.Release(t, call.Value(t))
+		kit.PassOn(t, l, call)
 	}
 }
 
 // Whether it hears or polls, a call that waits is served in far less than a lease.
 func TestARestartedListenerMissesNothing(t *testing.T) {
-	t.Parallel()
-	url := schema(t)
-	conn := admin(t, url)
-	c := dial(t, url)
+	url := ownSchema(t)
+	conn, c := admin(t, url), dial(t, url)
 	for range 5 {
 		l := hold(t, sqllock.NewLeased(dial(t, url), "a", sqllock.WithLease(time.Minute)))
 		m := sqllock.NewLeased(c, "a")
@@ -59,8 +54,7 @@ func TestARestartedListenerMissesNothing(t *testing.T) {
 		queued(t, m, 1)
 		kit.Eventually(t, "the listener", func() bool { return count(t, conn, listeners) == 1 })
 		exec(t, conn, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN headwaiter%'`)
-		kit.Release(t, l)
-		kit.Release(t, call.Value(t))
+		kit.PassOn(t, l, call)
 	}
 }
 
@@ -92,8 +86,7 @@ func TestDeadWaitersOfAClientCostOneGrantLease(t *testing.T) {
 	p, through := pgtest.Through(t, url)
 	short := func(o *sqllock.Options) { o.GrantLease = grant }
 	holder := sqllock.NewLeased(dial(t, url, short), "a")
-	l := hold(t, holder)
-	gone := sqllock.NewLeased(dial(t, through, short), "a")
+	l, gone := hold(t, holder), sqllock.NewLeased(dial(t, through, short), "a")
 	ctx, cancel := context.WithCancel(t.Context())
 	calls := make([]*kit.Call[*lease.Lease], dead)
 	for i := range calls {
@@ -132,8 +125,7 @@ func TestAGrantBehindASleepIsAskedFor(t *testing.T) {
 
 // The server has granted, and nobody heard: the same call asks again and gets the same grant.
 func TestALostReplyLosesNoGrant(t *testing.T) {
-	t.Parallel()
-	url := schema(t)
+	url := ownSchema(t)
 	conn := admin(t, url)
 	p, through := pgtest.Through(t, url)
 	c := dial(t, through)
@@ -157,12 +149,10 @@ func TestALostReplyLosesNoGrant(t *testing.T) {
 }
 
 func TestACallThatLeavesBehindASilentNetworkIsForgotten(t *testing.T) {
-	t.Parallel()
-	url := schema(t)
+	url := ownSchema(t)
 	conn := admin(t, url)
 	p, through := pgtest.Through(t, url)
-	c := dial(t, through)
-	l := hold(t, sqllock.NewLeased(dial(t, url), "a"))
+	c, l := dial(t, through), hold(t, sqllock.NewLeased(dial(t, url), "a"))
 	ctx, cancel := context.WithCancel(t.Context())
 	call := kit.Lock(ctx, sqllock.NewLeased(c, "a").Lock)
 	queued(t, sqllock.NewLeased(dial(t, url), "a"), 1)
@@ -179,13 +169,12 @@ func TestACallThatLeavesBehindASilentNetworkIsForgotten(t *testing.T) {
 	ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	begun = time.Now()
-	_ = c.Close(ctx)
+	_ = c.Shutdown(ctx)
 	require.Less(t, time.Since(begun), 5*time.Second, "Close has a limit")
 }
 
 func TestALossByForceIsToldAtOnce(t *testing.T) {
-	t.Parallel()
-	url := schema(t)
+	url := ownSchema(t)
 	m := sqllock.NewLeased(dial(t, url), "a", sqllock.WithLease(time.Minute))
 	other := sqllock.NewLeased(dial(t, url), "a")
 	// It hears since it has waited once.
@@ -193,59 +182,46 @@ func TestALossByForceIsToldAtOnce(t *testing.T) {
 	call := kit.Lock(t.Context(), m.Lock)
 	queued(t, m, 1)
 	kit.Eventually(t, "the listener", func() bool { return count(t, admin(t, url), listeners) == 1 })
-	kit.Release(t, l)
-	l = call.Value(t)
-	_, err := other.ForceRelease(t.Context(), l.Token()+1)
-	require.ErrorIs(t, err, lease.ErrOtherToken)
+	l = kit.Next(t, l, call)
+	require.ErrorIs(t, kit.Err(other.ForceRelease(t.Context(), l.Token()+1)), lease.ErrOtherToken)
 	require.NoError(t, l.Context().Err(), "what is held with another token stays")
-	freed, err := other.ForceRelease(t.Context(), l.Token())
-	require.NoError(t, err)
-	require.Equal(t, l.Token(), freed.Token)
+	require.Equal(t, l.Token(), kit.Got(other.ForceRelease(t.Context(), l.Token()))(t).Token)
 	require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
 	require.ErrorIs(t, l.Release(t.Context()), lease.ErrForced)
-	_, err = other.ForceRelease(t.Context(), 0)
-	require.ErrorIs(t, err, lease.ErrNotHeld)
+	require.ErrorIs(t, kit.Err(other.ForceRelease(t.Context(), 0)), lease.ErrNotHeld)
 	kit.Release(t, hold(t, other))
 }
 
 func TestLeasedLocksWantReadCommitted(t *testing.T) {
-	t.Parallel()
-	url := schema(t)
+	url := ownSchema(t)
 	strict := func(o *sqllock.Options) {
 		o.Config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "repeatable read"
 	}
-	_, err := sqllock.NewLeased(dial(t, url, strict), "a").Lock(t.Context())
-	require.ErrorContains(t, err, "READ COMMITTED")
+	require.ErrorContains(t, kit.Err(sqllock.NewLeased(dial(t, url, strict), "a").Lock(t.Context())), "READ COMMITTED")
 }
 
 // What an operator's session has locked holds up nobody but the calls whose rows they are.
 func TestALockedRowIsPassedOver(t *testing.T) {
-	t.Parallel()
-	url := schema(t)
+	url := ownSchema(t)
 	c := dial(t, url)
 	l := hold(t, sqllock.NewLeased(c, "a"))
 	first := kit.Lock(t.Context(), sqllock.NewLeased(dial(t, url), "a").Lock)
 	queued(t, sqllock.NewLeased(c, "a"), 1)
 	second := kit.Lock(t.Context(), sqllock.NewLeased(dial(t, url), "a").Lock)
 	queued(t, sqllock.NewLeased(c, "a"), 2)
-	tx, err := admin(t, url).Begin(t.Context())
+	tx := kit.Got(admin(t, url).Begin(t.Context()))(t)
+	_, err := tx.Exec(t.Context(), "SELECT FROM headwaiter_ticket WHERE token IS NULL ORDER BY arrival LIMIT 1 FOR UPDATE")
 	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "SELECT FROM headwaiter_ticket WHERE token IS NULL ORDER BY arrival LIMIT 1 FOR UPDATE")
-	require.NoError(t, err)
-	kit.Release(t, l)
-	l = second.Value(t)
+	l = kit.Next(t, l, second)
 	require.False(t, first.Returned())
 	require.NoError(t, tx.Rollback(t.Context()))
-	kit.Release(t, l)
-	kit.Release(t, first.Value(t))
+	kit.PassOn(t, l, first)
 }
 
 // What was refused has not run, so the answer to the repetition says what has become of the hold.
 func TestAReleaseThatWasRefusedTellsWhatBecameOfTheHoldMeanwhile(t *testing.T) {
-	t.Parallel()
-	url := schema(t)
-	conn := admin(t, url)
-	l := hold(t, sqllock.NewLeased(dial(t, url), "a"))
+	url := ownSchema(t)
+	conn, l := admin(t, url), hold(t, sqllock.NewLeased(dial(t, url), "a"))
 	exec(t, conn, "CREATE SEQUENCE refusals")
 	exec(t, conn, `CREATE OR REPLACE FUNCTION headwaiter_end(p_name text, p_ticket text, p_token bigint, p_grant interval, p_force boolean,
 		OUT o_was integer, OUT o_granted boolean) LANGUAGE plpgsql AS $$
@@ -261,7 +237,6 @@ func TestOddOptionsAreRefused(t *testing.T) {
 	t.Parallel()
 	c := dial(t, schema(t))
 	for _, d := range []time.Duration{0, -time.Second, time.Millisecond, 2 * lease.MaxLease} {
-		_, err := sqllock.NewLeased(c, "a", sqllock.WithLease(d)).Lock(t.Context())
-		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorIs(t, kit.Err(sqllock.NewLeased(c, "a", sqllock.WithLease(d)).Lock(t.Context())), lease.ErrInvalid)
 	}
 }

@@ -141,7 +141,7 @@ func (r *Row) lock(ctx context.Context, tx *sql.Tx, dest []any) (err error) {
 	d, begun, aborted := dialects[r.Database], time.Now(), false
 	if r.MaxWait > 0 {
 		if _, err := tx.ExecContext(ctx, fmt.Sprintf(d.limit, (r.MaxWait+d.unit-1)/d.unit)); err != nil {
-			return r.failed(ctx, begun, err)
+			return r.failed(ctx, begun, err, 0)
 		}
 		defer func() {
 			if aborted && !d.lasting {
@@ -158,15 +158,17 @@ func (r *Row) lock(ctx context.Context, tx *sql.Tx, dest []any) (err error) {
 	if len(r.Columns) > 0 {
 		columns = r.quoted(r.Columns, ", ")
 	}
-	order, most, policy := "", 2, ""
+	order, most, policy, limit := "", 2, "", lease.MaxLease
 	if len(r.OrderBy) > 0 {
 		order = " ORDER BY " + r.quoted(r.OrderBy, ", ")
 	}
 	switch {
 	case r.SkipLocked:
-		most, policy = 1, " SKIP LOCKED"
+		most, policy, limit = 1, " SKIP LOCKED", 0
 	case r.NoWait:
-		policy = " NOWAIT"
+		policy, limit = " NOWAIT", 0
+	case r.MaxWait > 0:
+		limit = r.MaxWait + d.unit
 	}
 	rows, err := read(ctx, tx, fmt.Sprintf("SELECT %s %s%s LIMIT %d FOR UPDATE%s", columns, from, order, most, policy), args, dest)
 	if rows == 0 && err == nil && r.SkipLocked {
@@ -177,7 +179,7 @@ func (r *Row) lock(ctx context.Context, tx *sql.Tx, dest []any) (err error) {
 	switch {
 	case err != nil:
 		aborted = reason(err) != ""
-		return r.failed(ctx, begun, err)
+		return r.failed(ctx, begun, err, limit)
 	case rows == 0:
 		return fmt.Errorf("there is no such row: %w", sql.ErrNoRows)
 	case rows > 1:
@@ -247,12 +249,16 @@ func (r *Row) quoted(names []string, separator string) string {
 	return strings.Join(all, separator)
 }
 
-// failed is the error of a call that the database, or ctx, has ended.
-func (r *Row) failed(ctx context.Context, begun time.Time, err error) error {
+// failed is the error of a call that the database, or ctx, has ended. most is how long the database lets the statement wait
+// for others before it answers.
+func (r *Row) failed(ctx context.Context, begun time.Time, err error, most time.Duration) error {
 	waited := time.Since(begun)
 	code := reason(err)
 	if why := retry.WhyEnded(ctx); why != nil && (code == "" || code == pgCanceled) {
-		return &lease.WaitError{Place: -1, Waited: waited, Last: err, Err: why}
+		return &lease.WaitError{
+			Place: -1, Waited: waited, Last: err, Err: why,
+			Unanswered: code == "" && (most == 0 || waited > most+retry.SlowAnswer),
+		}
 	}
 	switch code {
 	case pgDeadlock, myDeadlock:

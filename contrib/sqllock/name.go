@@ -55,13 +55,19 @@ func (l *lock) usable(ctx context.Context) error {
 	return l.line.Usable(ctx, l.client.life)
 }
 
-// gaveUp is the error of a call whose context, or client, has ended.
-func (l *lock) gaveUp(ctx context.Context, begun time.Time, place int, last error) error {
+// gaveUp is the error of a call whose context, or client, has ended. unanswered says that Postgres has not answered the
+// last request of it.
+func (l *lock) gaveUp(ctx context.Context, begun time.Time, place int, unanswered bool, last error) error {
 	err := retry.WhyEnded(ctx)
 	if err == nil {
-		err = lease.ErrClosed
+		err, unanswered = lease.ErrClosed, false
 	}
-	return engine.WaitError(place, begun, last, err)
+	return &lease.WaitError{Place: place, Waited: time.Since(begun), Last: last, Err: err, Unanswered: unanswered}
+}
+
+// noAnswer is the error of a try that has asked in vain for as often as it does.
+func noAnswer(begun time.Time, err error) error {
+	return &lease.WaitError{Place: -1, Waited: time.Since(begun), Err: err, Unanswered: true}
 }
 
 // until is the end of a hold that the server counts from at least the given local time on. A hundredth of it is for

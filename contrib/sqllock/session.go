@@ -23,6 +23,9 @@ const (
 	cleanTime = time.Second
 )
 
+// errCrowded is why there is no connection that says nothing of the server.
+var errCrowded = errors.New("other calls have all connections")
+
 // A Session is the name of a session lock, as one client sees it: an advisory lock of Postgres. It holds no state, and
 // may be used by several goroutines at once.
 type Session struct {
@@ -55,8 +58,8 @@ func (m *Session) TryLock(ctx context.Context) (*lease.Lease, error) {
 	return l, m.line.Failed("try lock", err)
 }
 
-// Do waits for m, calls f with the context of the hold, and releases. It returns what f returned, joined with the loss
-// if the lock was lost before f came back: then f may have run beside another holder.
+// Do waits for m, calls f with the context of the hold, whose token [lease.Token] tells, and releases. It returns what f
+// returned, joined with the loss if the lock was lost before f came back: then f may have run beside another holder.
 //
 // The context that f gets ends when the hold does and also when ctx does. Do releases even if f panics.
 func (m *Session) Do(ctx context.Context, f func(context.Context) error) error {
@@ -96,7 +99,7 @@ func (m *Session) insist(ctx context.Context, try bool) (*lease.Lease, error) {
 
 	begun := time.Now()
 	if c.behindEnds(wait, m.key) != nil {
-		return nil, m.gaveUp(ctx, begun, -1, nil)
+		return nil, m.gaveUp(ctx, begun, -1, true, nil)
 	}
 	for tries := 0; ; tries++ {
 		l, err := m.attempt(ctx, wait, begun, try)
@@ -106,14 +109,16 @@ func (m *Session) insist(ctx context.Context, try bool) (*lease.Lease, error) {
 		case errors.Is(err, lease.ErrBusy), errors.Is(err, lease.ErrClosed):
 			return nil, err
 		case wait.Err() != nil:
-			return nil, m.gaveUp(ctx, begun, -1, nil)
+			return nil, m.gaveUp(ctx, begun, -1, code(err) == "" && !errors.Is(err, errCrowded), nil)
 		case tries == 0 && (passes(err) || code(err) == codeNoFunction):
 			continue // The connection had been idle, and may have ended long ago; or the functions were made anew.
-		case try || !passes(err):
+		case !passes(err):
 			return nil, err
+		case try:
+			return nil, noAnswer(begun, err)
 		}
 		if retry.Rest(wait, retry.Backoff(tries)) != nil {
-			return nil, m.gaveUp(ctx, begun, -1, err)
+			return nil, m.gaveUp(ctx, begun, -1, true, err)
 		}
 	}
 }
@@ -124,6 +129,9 @@ func (m *Session) attempt(ctx context.Context, wait *sessionCall, begun time.Tim
 	conn, err := c.sessions.Acquire(wait)
 	if err != nil {
 		c.watch.Request(wait, time.Now(), err, passes)
+		if s := c.sessions.Stat(); s.AcquiredConns() == s.MaxConns() {
+			err = fmt.Errorf("%w: %w", errCrowded, err)
+		}
 		return nil, err
 	}
 	what := verbLock

@@ -25,16 +25,14 @@ const told = 2 * time.Second
 // admin is a connection that has nothing to do with the locks.
 func admin(t testing.TB, url string) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	require.NoError(t, err)
+	conn := kit.Got(pgx.Connect(t.Context(), url))(t)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) }) // The server may be gone.
 	return conn
 }
 
 func exec(t testing.TB, conn *pgx.Conn, query string, args ...any) {
 	t.Helper()
-	_, err := conn.Exec(t.Context(), query, args...)
-	require.NoError(t, err)
+	require.NoError(t, kit.Err(conn.Exec(t.Context(), query, args...)))
 }
 
 func count(t testing.TB, conn *pgx.Conn, query string, args ...any) (n int) {
@@ -54,20 +52,14 @@ type mutex interface {
 
 func hold(t testing.TB, m mutex) *lease.Lease {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
-	defer cancel()
-	l, err := m.Lock(ctx)
-	require.NoError(t, err)
-	return l
+	return kit.Got(m.Lock(kit.Within(t, kit.Patience)))(t)
 }
 
 // queued waits until so many calls wait.
 func queued(t testing.TB, m mutex, n int) {
 	t.Helper()
 	kit.Eventually(t, fmt.Sprintf("%d calls to wait", n), func() bool {
-		got, err := m.Waiting(context.Background())
-		require.NoError(t, err)
-		return got == n
+		return kit.Got(m.Waiting(context.Background()))(t) == n
 	})
 }
 
@@ -82,10 +74,8 @@ func TestKeysOfNamesStay(t *testing.T) {
 
 // Others may take the same lock by its key.
 func TestASessionLockIsTheAdvisoryLockOfItsKey(t *testing.T) {
-	t.Parallel()
-	url := schema(t)
-	conn := admin(t, url)
-	m := sqllock.NewSession(dial(t, url), "orders")
+	url := ownSchema(t)
+	conn, m := admin(t, url), sqllock.NewSession(dial(t, url), "orders")
 	exec(t, conn, "SELECT pg_advisory_lock($1)", sqllock.Key("orders"))
 	_, err := m.TryLock(t.Context())
 	require.ErrorIs(t, err, lease.ErrBusy)
@@ -103,8 +93,7 @@ func TestAHolderIsToldThatItsConnectionIsGone(t *testing.T) {
 		"cut":    func(_ *testing.T, p *faults.Proxy, _ string) { p.Cut() },
 		"silent": func(_ *testing.T, p *faults.Proxy, _ string) { p.Freeze() },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		kit.Beside(t, name, func(t *testing.T) {
 			url := schema(t)
 			p, through := pgtest.Through(t, url)
 			l := hold(t, sqllock.NewSession(dial(t, through), "a"))
@@ -121,8 +110,7 @@ func TestAHolderIsToldThatItsConnectionIsGone(t *testing.T) {
 			}
 			require.ErrorIs(t, l.Release(t.Context()), lease.ErrLost)
 			if name != "silent" {
-				next := hold(t, sqllock.NewSession(dial(t, url), "a"))
-				require.Greater(t, next.Token(), l.Token())
+				require.Greater(t, hold(t, sqllock.NewSession(dial(t, url), "a")).Token(), l.Token())
 			}
 		})
 	}
@@ -132,8 +120,7 @@ func TestAHolderIsToldThatItsConnectionIsGone(t *testing.T) {
 // after the lock was granted: the token is not to be had, for a while or at all.
 // Between the end of a session and the word of it to the holder there is a moment in which the holder may release.
 func TestAReleaseOfASessionThatHasEndedIsALoss(t *testing.T) {
-	t.Parallel()
-	url := schema(t)
+	url := ownSchema(t)
 	c, conn := dial(t, url), admin(t, url)
 	ends := map[string]func(){
 		"here": c.EndSessions,
@@ -164,8 +151,7 @@ func TestALockThatWasGrantedAfterAllIsGivenBack(t *testing.T) {
 		"lock_timeout":  {setup: "ALTER ROLE holder SET lock_timeout = 50", limit: time.Second, want: "context deadline exceeded"},
 		"not permitted": {setup: "REVOKE ALL ON SEQUENCE headwaiter_token FROM holder", limit: kit.Patience, want: "permission denied"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		kit.Beside(t, name, func(t *testing.T) {
 			url := schema(t)
 			conn := admin(t, url)
 			exec(t, conn, "DO $$ BEGIN CREATE ROLE holder LOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$")
@@ -175,17 +161,12 @@ func TestALockThatWasGrantedAfterAllIsGivenBack(t *testing.T) {
 				exec(t, conn, fail.setup)
 			}
 			m, other := sqllock.NewSession(dial(t, url, as), "a"), sqllock.NewSession(dial(t, url), "a")
-			tx, err := conn.Begin(t.Context())
-			require.NoError(t, err)
+			tx := kit.Got(conn.Begin(t.Context()))(t)
 			if name != "not permitted" {
 				// Whoever wants a token waits for the end of this.
-				_, err = tx.Exec(t.Context(), "ALTER SEQUENCE headwaiter_token MAXVALUE 9000000000000000000")
-				require.NoError(t, err)
+				require.NoError(t, kit.Err(tx.Exec(t.Context(), "ALTER SEQUENCE headwaiter_token MAXVALUE 9000000000000000000")))
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), fail.limit)
-			defer cancel()
-			_, err = m.Lock(ctx)
-			require.ErrorContains(t, err, fail.want)
+			require.ErrorContains(t, kit.Err(m.Lock(kit.Within(t, fail.limit))), fail.want)
 			require.NoError(t, tx.Rollback(t.Context()))
 			l, err := other.TryLock(t.Context())
 			require.NoError(t, err, "what the failed call was granted is still held")
@@ -195,12 +176,9 @@ func TestALockThatWasGrantedAfterAllIsGivenBack(t *testing.T) {
 }
 
 func TestACancelledWaitOfASessionKeepsItsConnection(t *testing.T) {
-	t.Parallel()
-	url := schema(t)
-	conn := admin(t, url)
-	c := dial(t, url)
-	l := hold(t, sqllock.NewSession(dial(t, url), "a"))
-	m := sqllock.NewSession(c, "a")
+	url := ownSchema(t)
+	conn, c := admin(t, url), dial(t, url)
+	l, m := hold(t, sqllock.NewSession(dial(t, url), "a")), sqllock.NewSession(c, "a")
 	pids := map[int]bool{}
 	for range 5 {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -208,8 +186,7 @@ func TestACancelledWaitOfASessionKeepsItsConnection(t *testing.T) {
 		queued(t, m, 1)
 		pids[count(t, conn, `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)] = true
-		cancel()
-		require.ErrorIs(t, call.Err(t), context.Canceled)
+		kit.Cancel(t, cancel, call)
 		queued(t, m, 0)
 	}
 	require.Len(t, pids, 1, "a cancelled wait cost its connection")
@@ -217,8 +194,7 @@ func TestACancelledWaitOfASessionKeepsItsConnection(t *testing.T) {
 }
 
 func TestACallBehindASilentNetworkEndsSoonAfterItsContext(t *testing.T) {
-	t.Parallel()
-	url := schema(t)
+	url := ownSchema(t)
 	p, through := pgtest.Through(t, url)
 	l := hold(t, sqllock.NewSession(dial(t, url), "a"))
 	m := sqllock.NewSession(dial(t, through), "a")
@@ -237,31 +213,23 @@ func TestACallBehindASilentNetworkEndsSoonAfterItsContext(t *testing.T) {
 }
 
 func TestASessionLockRefusesAPooler(t *testing.T) {
-	t.Parallel()
-	url := schema(t)
+	url := ownSchema(t)
 	bouncer := pgtest.Bouncer(t, url)
 	c := dial(t, bouncer, pooled(nil))
-	_, err := sqllock.NewSession(c, "a").Lock(t.Context())
-	require.ErrorIs(t, err, sqllock.ErrPooled)
-	direct, err := pgx.ParseConfig(url)
-	require.NoError(t, err)
+	require.ErrorIs(t, kit.Err(sqllock.NewSession(c, "a").Lock(t.Context())), sqllock.ErrPooled)
+	direct := kit.Got(pgx.ParseConfig(url))(t)
 	kit.Release(t, hold(t, sqllock.NewSession(dial(t, bouncer, pooled(direct)), "a")))
 }
 
 func TestDialTellsThatTheSchemaIsMissing(t *testing.T) {
 	t.Parallel()
-	config, err := pgxpool.ParseConfig(pgtest.URL(t))
-	require.NoError(t, err)
-	_, err = sqllock.Dial(t.Context(), sqllock.Options{Config: config})
-	require.ErrorIs(t, err, sqllock.ErrSchema)
-	_, err = sqllock.Dial(t.Context(), sqllock.Options{})
-	require.ErrorContains(t, err, "Options.Config")
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
+	config := kit.Got(pgxpool.ParseConfig(pgtest.URL(t)))(t)
+	require.ErrorIs(t, kit.Err(sqllock.Dial(t.Context(), sqllock.Options{Config: config})), sqllock.ErrSchema)
+	require.ErrorContains(t, kit.Err(sqllock.Dial(t.Context(), sqllock.Options{})), "Options.Config")
+	pool := kit.Got(pgxpool.NewWithConfig(t.Context(), config))(t)
 	defer pool.Close()
 	for range 2 { // To run it again is no error.
-		_, err = pool.Exec(t.Context(), sqllock.Schema)
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(pool.Exec(t.Context(), sqllock.Schema)))
 	}
 	kit.Release(t, hold(t, sqllock.NewLeased(dial(t, config.ConnString()), "a")))
 }
@@ -282,8 +250,7 @@ const (
 
 func TestAThousandCyclesWithCancelsLeaveNothing(t *testing.T) {
 	for kind, lock := range kinds {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
+		kit.Beside(t, kind, func(t *testing.T) {
 			const workers, each = 8, 125
 			url := schema(t)
 			conn := admin(t, url)
@@ -304,11 +271,10 @@ func TestAThousandCyclesWithCancelsLeaveNothing(t *testing.T) {
 				})
 			}
 			kit.AllMoving(t, &all, turns.Load)
-			m := lock(clients[0], "a")
-			kit.Release(t, hold(t, m))
+			kit.Release(t, hold(t, lock(clients[0], "a")))
 			kit.Eventually(t, "the last to leave", func() bool { return count(t, conn, leftTickets) == 0 && count(t, conn, leftLocks) == 0 })
 			for _, c := range clients {
-				require.NoError(t, c.Close(t.Context()))
+				require.NoError(t, c.Shutdown(t.Context()))
 			}
 			kit.Eventually(t, "the connections to end", func() bool { return count(t, conn, leftSessions) == 0 })
 		})

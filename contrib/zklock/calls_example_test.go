@@ -19,7 +19,7 @@ func ExampleMutex_ForceRelease() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Close(ctx)
+	defer c.Close()
 
 	m := zklock.New(c, "orders:42", zklock.WithMaxHold(time.Hour))
 	l, err := m.Lock(ctx)
@@ -47,7 +47,7 @@ func ExampleWithMaxStall() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Close(ctx)
+	defer c.Close()
 
 	imports := zklock.New(c, "import", zklock.WithMaxStall(200*time.Millisecond))
 	err = imports.Do(ctx, func(ctx context.Context) error {
@@ -69,7 +69,7 @@ func ExampleWithMaxWait() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Close(ctx)
+	defer c.Shutdown(ctx)
 
 	bounded := zklock.New(c, "bounded", zklock.WithMaxWait(2*time.Second))
 	err = bounded.Do(ctx, func(context.Context) error {

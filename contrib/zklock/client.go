@@ -12,6 +12,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // A Client is one instance of the library on ZooKeeper: an identity and a session of its own, which all its holds
@@ -39,11 +40,18 @@ func Dial(o Options) (*Client, error) {
 	return c, nil
 }
 
-// Close ends waits with [lease.ErrClosed], ends holds as lost ([lease.ErrClientClosed]) and gives them back: it
+// Close is [Client.Shutdown] for at most 5 s, so that it can be deferred.
+func (c *Client) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), lease.CloseTime)
+	defer cancel()
+	return c.Shutdown(ctx)
+}
+
+// Shutdown ends waits with [lease.ErrClosed], ends holds as lost ([lease.ErrClientClosed]) and gives them back: it
 // closes the session, with which all nodes go in one step. With the servers away it returns an error when ctx ends, and
 // without that when the session's time is over by the client's clock; what is left ends with the session. A second call
 // waits for the first and returns nil.
-func (c *Client) Close(ctx context.Context) error {
+func (c *Client) Shutdown(ctx context.Context) error {
 	return c.core.Close(ctx, func(err error) error {
 		if err != nil {
 			return fmt.Errorf("zklock: close: what is held ends with its session: %w", err)
@@ -57,10 +65,12 @@ func (c *Client) trouble() error {
 	c.core.Lock()
 	cable := c.cable
 	c.core.Unlock()
-	if cable == nil {
-		return nil
+	if cable != nil {
+		if err := cable.trouble(); err != nil {
+			return err
+		}
 	}
-	return cable.trouble()
+	return c.core.Trouble()
 }
 
 // erase deletes the nodes of tickets, beside each other. It returns false if some are to be tried again.

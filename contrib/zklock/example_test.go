@@ -27,7 +27,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Close(ctx)
+	defer c.Shutdown(ctx)
 
 	m := zklock.New(c, "orders:42")
 	l, err := m.Lock(ctx)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -50,7 +49,7 @@ func (l *line) head(ctx context.Context) (names []string, holder lease.Holder, e
 	begun := time.Now()
 	s, err := l.client.core.Current(ctx)
 	if err != nil {
-		return nil, holder, engine.WaitError(-1, begun, l.client.trouble(), err)
+		return nil, holder, l.gaveUp(ctx, begun, err)
 	}
 	type state struct {
 		names []string
@@ -68,7 +67,7 @@ func (l *line) head(ctx context.Context) (names []string, holder lease.Holder, e
 		return now, err
 	})
 	if ctx.Err() != nil && err != nil {
-		return nil, holder, engine.WaitError(-1, begun, l.client.trouble(), retry.WhyEnded(ctx))
+		return nil, holder, l.gaveUp(ctx, begun, retry.WhyEnded(ctx))
 	}
 	if err != nil && l.client.core.Life.Err() != nil {
 		return nil, holder, lease.ErrClosed
@@ -80,6 +79,11 @@ func (l *line) head(ctx context.Context) (names []string, holder lease.Holder, e
 		Client: clientOf(now.names[0]), Ticket: now.names[0], Who: string(now.data),
 		Permits: 1, Entries: 1, Token: uint64(now.stat.Czxid),
 	}, nil
+}
+
+// gaveUp is why a question has no answer.
+func (l *line) gaveUp(ctx context.Context, begun time.Time, why error) error {
+	return &lease.WaitError{Place: -1, Waited: time.Since(begun), Last: l.client.trouble(), Err: why, Unanswered: ctx.Err() != nil}
 }
 
 // read reads the line and its first node.

@@ -41,8 +41,8 @@ func (l *line) acquire(ctx context.Context, try bool) (*lease.Lease, error) {
 	core := l.client.core
 	return engine.Call{
 		Line: &l.Line, Watch: core.Watch, Life: core.Life, Again: again, Trouble: l.client.trouble,
-		Once: func(ctx context.Context, begun time.Time, place *int) (*lease.Lease, error) {
-			return l.once(ctx, try, begun, place)
+		Once: func(ctx context.Context, begun time.Time, at *engine.Place) (*lease.Lease, error) {
+			return l.once(ctx, try, begun, at)
 		},
 		Between: func(ctx context.Context, err error) {
 			if errors.Is(err, errWorn) {
@@ -68,7 +68,7 @@ func (l *line) renew(ctx context.Context) {
 }
 
 // once waits with one ticket.
-func (l *line) once(ctx context.Context, try bool, begun time.Time, place *int) (*lease.Lease, error) {
+func (l *line) once(ctx context.Context, try bool, begun time.Time, at *engine.Place) (*lease.Lease, error) {
 	core := l.client.core
 	s, err := core.Current(ctx)
 	if err == nil {
@@ -91,8 +91,9 @@ func (l *line) once(ctx context.Context, try bool, begun time.Time, place *int) 
 		}
 		err = lease.ErrBusy
 	}
+	at.Answered = err == nil
 	for err == nil && !now.held {
-		*place = now.ahead
+		at.Ahead = now.ahead
 		engine.Queued(ctx, now.ahead)
 		now, err = t.next(ctx, now)
 	}

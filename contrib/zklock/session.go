@@ -42,6 +42,7 @@ func (s *session) event(e zk.Event) {
 	case e.State == zk.StateHasSession:
 		begun, timeout := s.cable.granted()
 		s.timeout, s.linked, s.beat = timeout, true, begun
+		s.AnswerLocked(nil)
 		select {
 		case <-s.first:
 		default:
@@ -86,12 +87,16 @@ func (s *session) pulse() {
 			return
 		}
 		sent := now()
+		s.client.core.Lock()
+		s.AskLocked(sent.at)
+		s.client.core.Unlock()
 		// Another server may answer while there is time.
 		slow := time.AfterFunc(timeout/3, s.cable.cut)
 		_, err := s.conn.Sync("/")
 		slow.Stop()
 		s.client.core.Watch.Request(s.Ctx, sent.at, err, transient)
 		s.client.core.Lock()
+		s.AnswerLocked(err)
 		if err == nil && s.linked && s.beat.at.Before(sent.at) {
 			s.extendLocked(s.beat)
 			s.beat = sent

@@ -35,7 +35,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	defer client.Close(context.Background())
+	defer client.Close()
 
 	ctx, cancel := context.WithTimeout(ctx, *patience)
 	defer cancel()

@@ -25,7 +25,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer client.Close(context.Background())
+	defer client.Close()
 
 	catalogue := fairlock.New(client, "catalogue")
 	for step := 0; step < *steps; {

@@ -1,6 +1,7 @@
-// Command cron runs a job once a tick, however many processes have it on their schedule. Each tick has a lock of its own.
-// The process that gets it does the job, and keeps it until the next tick: one that is late by less finds it busy.
-// A job that fails, or whose process dies, is not repeated.
+// Command cron runs a job once a tick, however many processes have it on their schedule. Each tick has a lock of its own, and
+// the process that gets it does the job. The lock stays taken for two ticks, whatever becomes of the process, so one that is
+// late finds it busy. A tick that all missed, as no process ran, does not get its job: a report of that time is of no use by
+// now, and the next tick comes. Nor is a job repeated that fails, or whose process dies.
 package main
 
 import (
@@ -27,18 +28,21 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer client.Close(context.Background())
+	defer client.Close()
 
-	tick := time.Now().Truncate(every)
 	for {
-		tick = tick.Add(every)
+		tick := time.Now().Truncate(every).Add(every)
 		select {
 		case <-time.After(time.Until(tick)):
 		case <-ctx.Done():
 			return
 		}
 		name := tick.Format(time.TimeOnly)
-		held, err := fairlock.New(client, "report:"+name).TryLock(ctx)
+		if time.Since(tick) >= every {
+			fmt.Println("missed", name)
+			continue
+		}
+		held, err := fairlock.New(client, "report:"+name, headwaiter.WithMinHold(2*every)).TryLock(ctx)
 		switch {
 		case errors.Is(err, headwaiter.ErrBusy):
 			fmt.Println("another process has", name)
@@ -46,7 +50,7 @@ func main() {
 			log.Print(err) // Whatever it was, the next tick comes.
 		default:
 			fmt.Println("reports at", name) // The job, which stops when held.Context() ends.
-			time.AfterFunc(every, held.Unlock)
+			held.Unlock()
 		}
 	}
 }

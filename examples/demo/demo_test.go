@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
-	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/tty"
 )
 
@@ -64,8 +63,7 @@ func show(t *testing.T, cmd *exec.Cmd) *shown {
 // onScreen starts a demo on a terminal of its own, whose keyboard it returns too.
 func onScreen(t *testing.T, cmd *exec.Cmd) (*shown, io.Writer) {
 	t.Helper()
-	screen, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 30, Cols: 100})
-	require.NoError(t, err)
+	screen := kit.Got(pty.StartWithSize(cmd, &pty.Winsize{Rows: 30, Cols: 100}))(t)
 	return follow(t, cmd, screen), screen
 }
 
@@ -141,8 +139,7 @@ func TestTheDemoOnAnEmbeddedServer(t *testing.T) {
 }
 
 func TestTheDemoOnARealServerAndATerminal(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
+	server := kit.Start(t)
 	s, _ := onScreen(t, command(t.TempDir(), "--redis", "redis://"+server.Addr()))
 	s.await("HOLDS for")
 	s.await("killed while it waits")
@@ -174,8 +171,7 @@ func TestTheKeyboardEndsTheDemo(t *testing.T) {
 	t.Parallel()
 	s, keyboard := onScreen(t, command(t.TempDir()))
 	s.await("HOLDS for")
-	_, err := keyboard.Write([]byte("\x03")) // ^C
-	require.NoError(t, err)
+	require.NoError(t, kit.Err(keyboard.Write([]byte("\x03")))) // ^C
 	assert.Equal(t, 1, s.code())
 	assert.Contains(t, s.rest(), tty.ShowCursor)
 }

@@ -115,7 +115,7 @@ func dialRedis(url, client string, lasts time.Duration) (on connection, err erro
 		}
 		return slices.ContainsFunc(info.Queue, func(w lease.Waiter) bool { return w.Client == c.ID() }), granted
 	}
-	return connection{func(name string) mutex { return named(name) }, stands, c.Close}, nil
+	return connection{func(name string) mutex { return named(name) }, stands, c.Shutdown}, nil
 }
 
 func dialEtcd(url, client string, lasts time.Duration) (on connection, err error) {
@@ -124,7 +124,7 @@ func dialEtcd(url, client string, lasts time.Duration) (on connection, err error
 	if err != nil {
 		return on, err
 	}
-	return connection{func(name string) mutex { return etcdlock.New(c, name) }, nil, c.Close}, nil
+	return connection{func(name string) mutex { return etcdlock.New(c, name) }, nil, c.Shutdown}, nil
 }
 
 func dialZooKeeper(url, client string, lasts time.Duration) (on connection, err error) {
@@ -136,7 +136,7 @@ func dialZooKeeper(url, client string, lasts time.Duration) (on connection, err 
 	if err != nil {
 		return on, err
 	}
-	return connection{func(name string) mutex { return zklock.New(c, name) }, nil, c.Close}, nil
+	return connection{func(name string) mutex { return zklock.New(c, name) }, nil, c.Shutdown}, nil
 }
 
 func dialSession(url, _ string, _ time.Duration) (connection, error) {
@@ -160,5 +160,5 @@ func dialPostgres(url string, named func(c *sqllock.Client, name string) mutex) 
 	if err != nil {
 		return on, err
 	}
-	return connection{func(name string) mutex { return named(c, name) }, nil, c.Close}, nil
+	return connection{func(name string) mutex { return named(c, name) }, nil, c.Shutdown}, nil
 }

@@ -95,7 +95,7 @@ func (s *scene) conclude(out io.Writer, count counter, started time.Time) error 
 		return err
 	}
 	now := time.Now()
-	v := judge(evidence{
+	v := verdictOn(evidence{
 		calls:   s.record.calls,
 		lone:    s.record.lone,
 		counter: n,

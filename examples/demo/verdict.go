@@ -6,13 +6,12 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/tty"
+	"github.com/headwaiter/headwaiter/internal/verify/judge"
 )
 
 // orderSlack is how far apart two calls must be for their order to count where the server does not tell when it knew of
-// the first. What a process records is when it called Lock, not when the server saw the call: between the two is less
-// than this on one machine that is not busy, and the demo keeps calls much further apart. A process that is stopped
-// between the two is overtaken by all who call meanwhile, so one such call proves nothing; of a lock without order many
-// are. Where the server tells, as Redis does, the next process calls when the call before is known, and one is a fault.
+// the first: on one machine that is not busy the way from a call to the server takes less, and the demo keeps calls much
+// further apart. Where the server tells, as Redis does, the next process calls when the call before is known.
 const orderSlack = 5 * time.Millisecond
 
 // What a dead process may cost the others where the server tells when it granted: of the cost there is, what is certain
@@ -41,7 +40,7 @@ type verdict struct {
 	processes   int
 	overlaps    []string // two held at once
 	inversions  []string // calls were overtaken
-	late        string   // the one call that was overtaken, if it was one: it may have been held up on its way
+	late        []string // the one call that was overtaken, if it was one: it may have been held up on its way
 	falls       []string // a token that was not larger than those before
 	counter     []string // a write that was refused or overwritten
 	complaints  []string // a call that failed, a process that died, a clock that was set
@@ -67,18 +66,21 @@ func (v verdict) ok() bool {
 	return len(v.overlaps)+len(v.inversions)+len(v.falls)+len(v.counter)+len(v.complaints)+len(v.costly) == 0
 }
 
-// judge looks for everything that a fair lock must not do.
-func judge(e evidence) verdict {
+// verdictOn looks for everything that a fair lock must not do.
+func verdictOn(e evidence) verdict {
 	holds := slices.DeleteFunc(slices.Clone(e.calls), func(c call) bool { return !c.isHold() })
 	slices.SortStableFunc(holds, func(a, b call) int { return a.acquired.Compare(b.acquired) })
 
 	v := verdict{grants: len(holds), processes: processes(holds)}
-	v.overlaps = overlaps(holds)
-	var certain bool
-	if v.inversions, certain = inversions(e.calls); len(v.inversions) == 1 && !certain {
-		v.late, v.inversions = v.inversions[0], nil
+	seen := judged(e.calls)
+	v.overlaps, v.falls = seen.Overlaps(1, nil), seen.Tokens(1, nil)
+	overtaken := seen.Overtaken(orderSlack)
+	for _, o := range overtaken {
+		v.inversions = append(v.inversions, o.String())
 	}
-	v.falls = falls(holds)
+	if !judge.Proven(len(overtaken), len(e.calls)) && !slices.ContainsFunc(overtaken, judge.Overtaken.Known) {
+		v.late, v.inversions = v.inversions, nil
+	}
 	v.writes, v.counter = writes(holds, e.counter)
 	v.complaints = append(slices.Clone(e.lone), failures(e.calls)...)
 	if e.step.Abs() > orderSlack {
@@ -110,52 +112,38 @@ func processes(holds []call) int {
 	return len(seen)
 }
 
-// overlaps compares each hold with the one before it that ends last.
-func overlaps(holds []call) (found []string) {
-	for i, last := 1, 0; i < len(holds); i++ {
-		if over := holds[last].end().Sub(holds[i].acquired); over > 0 {
-			found = append(found, fmt.Sprintf("%s held by token %d while %s held by token %d, for %v",
-				holds[i].process, holds[i].token, holds[last].process, holds[last].token, over))
-		}
-		if holds[i].end().After(holds[last].end()) {
-			last = i
-		}
+// String is a call in the words of the verdict.
+func (c call) String() string {
+	if !c.isHold() {
+		return c.process
 	}
-	return found
+	return fmt.Sprintf("%s (token %d)", c.process, c.token)
 }
 
-// inversions has a sentence for each call that was overtaken by one that was made later, and tells whether one of these
-// is beyond doubt: the server knew of it by then, or it never held. The calls of killed processes do not count.
-func inversions(calls []call) (found []string, certain bool) {
-	for _, early := range calls {
-		by, sure := "", !early.isHold()
-		for _, late := range calls {
-			if early.isDead() || late.isDead() || !late.isHold() || early.isHold() && !late.acquired.Before(early.acquired) {
-				continue
-			}
-			known := !early.placed.IsZero() && !late.called.Before(early.placed)
-			if known || early.placed.IsZero() && late.called.Sub(early.called) > orderSlack {
-				by = fmt.Sprintf("%s called %v after %s and held before it (token %d)", late.process, late.called.Sub(early.called), early.process, late.token)
-				sure = sure || known
-			}
-		}
-		if by != "" {
-			found, certain = append(found, by), certain || sure
-		}
+// judged are calls as the judge of holds wants them. A killed process does nothing any more, but its lease protects it to
+// the end.
+func judged(calls []call) (holds judge.Holds) {
+	if len(calls) == 0 {
+		return nil
 	}
-	return found, certain
-}
-
-// falls finds tokens that are not larger than all before them.
-func falls(holds []call) (found []string) {
-	highest := uint64(0)
-	for _, h := range holds {
-		if h.token <= highest {
-			found = append(found, fmt.Sprintf("%s held by token %d after token %d", h.process, h.token, highest))
+	begun := slices.MinFunc(calls, func(a, b call) int { return a.called.Compare(b.called) }).called
+	since := func(t time.Time, never time.Duration) time.Duration {
+		if t.IsZero() {
+			return never
 		}
-		highest = max(highest, h.token)
+		return t.Sub(begun)
 	}
-	return found
+	for _, c := range calls {
+		h := judge.Hold{
+			Who: c, Called: since(c.called, 0), Placed: since(c.placed, 0), Got: since(c.acquired, judge.Never), Nothing: !c.isHold(),
+			Dead: c.isDead() && !c.isHold(), Token: c.token, Permits: 1, Deadline: since(c.deadline, judge.Never), Releasing: judge.Never, Lost: judge.Never,
+		}
+		if h.Releasing = since(c.ended, judge.Never); c.lost {
+			h.Releasing, h.Lost = judge.Never, h.Releasing
+		}
+		holds = append(holds, h)
+	}
+	return holds
 }
 
 // writes compares what the holds did to the counter with what it says. A process that was killed while

@@ -19,8 +19,8 @@ func (v verdict) write(w io.Writer) {
 	line("grants", "%d, to %d processes", v.grants, v.processes)
 	v.faults(w, "overlaps", "none", v.overlaps)
 	inverted := "none"
-	if v.late != "" {
-		inverted = "none that counts: " + v.late + ", which may have been held up on its way"
+	if len(v.late) > 0 {
+		inverted = "none that counts; one call may have been held up on its way: " + v.late[0]
 	}
 	v.faults(w, "order inversions", inverted, v.inversions)
 	v.faults(w, "tokens", fmt.Sprintf("rising, from %d to %d", v.first, v.last), v.falls)

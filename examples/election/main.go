@@ -35,7 +35,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	defer client.Close(context.Background())
+	defer client.Close()
 
 	// The lease says how soon another leads when the leader dies.
 	pricing := election.New(client, "pricing", headwaiter.WithLease(2*time.Second))

@@ -29,7 +29,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	defer client.Close(context.Background())
+	defer client.Close()
 	text := ""
 	if old, err := net.Dial("unix", socket); err == nil {
 		_, _ = fmt.Fscan(old, &text)

@@ -5,10 +5,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/observe"
@@ -28,8 +30,7 @@ func TestOneHotCustomerIsTurnedAwayAndTheOthersAreServed(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		locks := kit.Dial(t, s)
 		hot, other := kit.Name(t)+":hot", kit.Name(t)+":other"
-		held, err := fairlock.New(locks, "customer:"+hot).Lock(t.Context())
-		require.NoError(t, err)
+		held := kit.Got(fairlock.New(locks, "customer:"+hot).Lock(t.Context()))(t)
 		ctx, hangUp := context.WithCancel(t.Context())
 		ask := func(ctx context.Context, customer string) *httptest.ResponseRecorder {
 			w := httptest.NewRecorder()
@@ -55,11 +56,29 @@ func TestOneHotCustomerIsTurnedAwayAndTheOthersAreServed(t *testing.T) {
 	})
 }
 
+// A customer who waits for others is told something else than one who waits for Redis.
+func TestAnOutageIsNotBusy(t *testing.T) {
+	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
+		locks, customer := kit.Dial(t, s, kit.Through(p)), kit.Name(t)
+		held := kit.Got(fairlock.New(kit.Dial(t, s), "customer:"+customer).Lock(t.Context()))(t)
+		ask := func() int {
+			w := httptest.NewRecorder()
+			r := httptest.NewRequestWithContext(kit.Within(t, time.Second), http.MethodPost, "/?customer="+customer, nil)
+			serve(locks, w, r)
+			return w.Code
+		}
+		require.Equal(t, http.StatusServiceUnavailable, ask())
+		p.Away()
+		require.Equal(t, http.StatusBadGateway, ask())
+		p.Heal()
+		kit.Release(t, held)
+	})
+}
+
 func TestAClientThatGoesAwayWithTheGrantLeavesNoLockBehind(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		ctx, hangUp := context.WithCancel(t.Context())
-		locks := kit.Dial(t, s, kit.Observed(atTheGrant(hangUp)))
-		customer := kit.Name(t)
+		locks, customer := kit.Dial(t, s, kit.Observed(atTheGrant(hangUp))), kit.Name(t)
 
 		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/?customer="+customer, nil)
 		serve(locks, httptest.NewRecorder(), r)

@@ -33,7 +33,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	defer client.Close(context.Background())
+	defer client.Close()
 
 	// A name for each occasion: a latch that is open stays open.
 	migration := countdown.New(client, "migration:7", countdown.WithEarlyWait())

@@ -28,7 +28,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	defer client.Close(context.Background())
+	defer client.Close()
 
 	// Five seconds for the wait, not for the work.
 	orders := fairlock.New(client, "orders:42", headwaiter.WithMaxWait(5*time.Second))

@@ -21,6 +21,7 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/fence"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 func main() {
@@ -38,22 +39,19 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	defer client.Close(context.Background())
+	defer client.Close()
 	db, err := sql.Open("pgx", os.Getenv("POSTGRES_URL"))
 	if err != nil {
 		return err
 	}
 	defer db.Close()
 
-	held, err := fairlock.New(client, "price:tea", headwaiter.WithLease(2*time.Second)).Lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer held.Unlock()
-	fmt.Println("calculates, with token", held.Token())
-	time.Sleep(time.Second)
-
-	// On ctx, not on that of the hold: a statement that was sent before a pause knows of no loss either.
 	tea := fence.Row{DB: db, Table: "prices", Key: map[string]any{"item": "tea"}}
-	return tea.Update(ctx, held.Token(), "cents = $1", *cents)
+	price := fairlock.New(client, "price:tea", headwaiter.WithLease(2*time.Second))
+	return price.Do(ctx, func(held context.Context) error {
+		fmt.Println("calculates, with token", lease.Token(held))
+		time.Sleep(time.Second)
+		// On ctx, not on held: a statement that was sent before a pause knows of no loss either.
+		return tea.Update(ctx, lease.Token(held), "cents = $1", *cents)
+	})
 }

@@ -32,7 +32,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	defer client.Close(context.Background())
+	defer client.Close()
 
 	a := account{reentrant.New(client, "account:7")}
 	return a.order(ctx)

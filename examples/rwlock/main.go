@@ -35,7 +35,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	defer client.Close(context.Background())
+	defer client.Close()
 
 	settings := rwlock.New(client, "settings")
 	if *value == "" {

@@ -29,9 +29,9 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer client.Close(context.Background())
+	defer client.Close()
 
-	permits := semaphore.New(client, "geocoder", 3) // The number to begin with: a Resize outlives the processes.
+	permits := semaphore.New(client, "geocoder", 3) // The newest process says the number, or a Resize since.
 	if *resize > 0 {
 		if err := permits.Resize(ctx, *resize); err != nil {
 			log.Fatal(err)

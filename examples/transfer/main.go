@@ -34,7 +34,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	defer client.Close(context.Background())
+	defer client.Close()
 
 	both := []string{"account:" + *from, "account:" + *to}
 	return multilock.New(client, both).Do(ctx, func(context.Context) error {

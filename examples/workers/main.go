@@ -33,7 +33,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer client.Close(context.Background())
+	defer client.Close()
 
 	customers := striped.New(client, "customers", 64, fairlock.WithKeep(*keep))
 	ctx, cancel := context.WithTimeout(ctx, *span)

@@ -8,9 +8,10 @@
 //
 //   - there is a mate, and the hold may be passed on: the mate has it next. Nothing is sent.
 //   - there is a mate, but no pass is left, or there is doubt whether the hold lasts: it is given back, and the mate leads.
-//     It comes into the queue with the time of its call, in the same round trip as the end of the hold. So a call of
-//     another client is overtaken by as many calls as one hold has passes, and by no more. To be queued it must hear, so
-//     the client subscribes once a mate has come whom the passes that are left do not reach.
+//     It comes into the queue with the time of its call, in the same round trip as the end of the hold. So each
+//     hold that is served before a waiter of another client lets as many later calls go first as it has passes, and no
+//     more: with k clients that is up to k times. To be queued it must hear, so the client subscribes once a mate has
+//     come whom the passes that are left do not reach.
 //   - there is no mate: it is given back.
 //
 // The ticket of the leader says how many tokens the hold may come to, the end of the hold the last that was used. Which
@@ -22,6 +23,7 @@ package cohort
 
 import (
 	"container/list"
+	"container/ring"
 	"context"
 	"fmt"
 	"sync"
@@ -123,10 +125,10 @@ type key struct {
 type cohorts struct {
 	mu     sync.Mutex // guards the fields below; nothing is called under it
 	open   map[key]*cohort
-	kept   list.List // of *cohort whose holds are kept, the one that was used last at the end
 	closed bool
 
-	resting int // how many of them are idle
+	resting ring.Ring // of *cohort whose holds are idle: behind this, which is none, the one that was used first
+	rest    int       // how many they are
 }
 
 // A cohort is calls for one name. There is one as long as somebody leads it.
@@ -138,7 +140,7 @@ type cohort struct {
 	// Before the lock of cohorts, and before those of the queue.
 	mu     sync.Mutex                  // guards the fields below
 	hold   *waitqueue.Hold             // nil while its leader waits
-	keeper *lease.Keeper               // of the lease of the call that has it
+	keeper *lease.Keeper               // of the lease of the call that has it; nil if no call has it
 	stop   func() bool                 // ends the watch over the hold
 	wants  bool                        // that call wants to be told when somebody waits
 	back   func(context.Context) error // what the release of its lease does
@@ -149,8 +151,8 @@ type cohort struct {
 	idle bool // the hold is kept, and no call uses it
 
 	// The lock of cohorts guards these.
-	place *list.Element // among those that are kept; nil if it is not
-	rests bool          // it is idle, and counted
+	place *ring.Ring // among those that are idle, if it rests; nil before it first has
+	rests bool
 }
 
 // A mate is a call of a cohort.
@@ -305,17 +307,21 @@ func (co *cohort) lendLocked(h *waitqueue.Hold) *lease.Lease {
 	return co.keeper.Lease()
 }
 
-// Want is what the first Wanted of a lease does: mates count, and calls that the server knows of.
-func (co *cohort) Want() {
+// Want is what the first Wanted of a lease does: mates count, and calls that the server knows of. It does nothing for a
+// lease that was released since: its hold may be kept, or be another call's by now.
+func (co *cohort) Want(of *lease.Lease) {
 	co.mu.Lock()
+	if co.keeper == nil || co.keeper.Lease() != of {
+		co.mu.Unlock()
+		return
+	}
 	h := co.hold
-	if co.wants = h != nil; co.wants && co.mates.Len() > 0 {
+	co.wants = true
+	if co.mates.Len() > 0 {
 		co.keeper.Awaited()
 	}
 	co.mu.Unlock()
-	if h != nil {
-		h.Want(func() { co.awaited(h) })
-	}
+	h.Want(func() { co.awaited(h) })
 }
 
 // awaited tells the call that has a hold that somebody waits for that in the queue, or gives it back if no call has it.
@@ -400,8 +406,4 @@ func (all *cohorts) drop(co *cohort) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	delete(all.open, co.key)
-	if co.place != nil {
-		all.kept.Remove(co.place)
-		co.place = nil
-	}
 }

@@ -2,6 +2,7 @@ package cohort_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,9 +27,7 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 // hold locks, and fails where that has to wait.
 func hold(t *testing.T, m *fairlock.Mutex) *lease.Lease {
 	t.Helper()
-	l, err := m.Lock(t.Context())
-	require.NoError(t, err)
-	return l
+	return kit.Got(m.Lock(t.Context()))(t)
 }
 
 // pass releases a hold for a mate, and returns what that gets.
@@ -36,8 +35,7 @@ func pass(t *testing.T, m *fairlock.Mutex, l *lease.Lease) *lease.Lease {
 	t.Helper()
 	mate := kit.Lock(t.Context(), m.Lock)
 	synctime.Pass(time.Millisecond) // No token is ahead of the server's clock.
-	kit.Release(t, l)
-	next := mate.Value(t)
+	next := kit.Next(t, l, mate)
 	require.Equal(t, l.Token()+1, next.Token(), "it was passed on")
 	return next
 }
@@ -61,28 +59,21 @@ func TestAHoldIsRenewedWheneverItIsPassedOn(t *testing.T) {
 		require.Equal(t, asks, c.Stats().Asks, "one hold has served all of them")
 		synctime.Pass(2 * lasts)
 		require.NoError(t, context.Cause(l.Context()))
-		info, err := m.Inspect(t.Context())
-		require.NoError(t, err)
-		require.True(t, info.Held)
+		require.True(t, kit.Got(m.Inspect(t.Context()))(t).Held)
 		s.Kill()
-		<-l.Context().Done()
-		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrExpired)
+		require.ErrorIs(t, kit.Lost(t, l), lease.ErrExpired)
 	})
 }
 
 // What is passed on while nobody knows whether it lasts could be lost before the mate has looked.
 func TestAHoldInDoubtIsNotPassedOn(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		d := faults.NewDialer(t, s.Dial)
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
 		m := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), headwaiter.WithLease(3*time.Second), fairlock.WithCohort(8))
-		l := hold(t, m)
-		mate := kit.Lock(t.Context(), m.Lock)
+		l, mate := hold(t, m), kit.Lock(t.Context(), m.Lock)
 		d.Freeze(faults.ToServer, faults.ToClient)
 		synctime.Pass(2500 * time.Millisecond)
 		require.NoError(t, context.Cause(l.Context()))
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		require.ErrorIs(t, l.Release(ctx), lease.ErrUnconfirmed)
+		require.ErrorIs(t, l.Release(kit.Within(t, 100*time.Millisecond)), lease.ErrUnconfirmed)
 		require.False(t, mate.Returned())
 		d.Heal()
 		next := mate.Value(t)
@@ -99,16 +90,13 @@ func TestTheLeaseOfACallEndsWithItsHold(t *testing.T) {
 		first := hold(t, m)
 		mate := kit.Lock(context.WithValue(t.Context(), mark{}, "mate"), m.Lock)
 		synctime.Pass(time.Millisecond)
-		kit.Release(t, first)
-		l := mate.Value(t)
+		l := kit.Next(t, first, mate)
 		found, _ := lease.FromContext(l.Context())
 		require.Same(t, l, found)
 		require.Equal(t, "mate", l.Context().Value(mark{}))
 		require.Equal(t, first.Deadline(), l.Deadline())
-		_, err := m.Lock(l.Context())
-		require.ErrorIs(t, err, lease.ErrDeadlock)
-		_, err = fairlock.New(kit.Dial(t, s), kit.Name(t)).ForceRelease(t.Context(), l.Token())
-		require.NoError(t, err)
+		require.ErrorIs(t, kit.Err(m.Lock(l.Context())), lease.ErrDeadlock)
+		require.NoError(t, kit.Err(fairlock.New(kit.Dial(t, s), kit.Name(t)).ForceRelease(t.Context(), l.Token())))
 		require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
 		again := kit.Lock(context.WithoutCancel(first.Context()), m.Lock) // Its own use has ended: it waits for nobody.
 		kit.Release(t, again.Value(t))
@@ -119,8 +107,7 @@ func TestTheLeaseOfACallEndsWithItsHold(t *testing.T) {
 
 // Who used a hold before does not hold it any more: its calls wait for the others as all do.
 func TestACallFromAUseThatHasEndedIsAMate(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		c := kit.Dial(t, s)
+	kit.BubbleOne(t, func(t *testing.T, _ *redistest.Embedded, c *headwaiter.Client) {
 		m := fairlock.New(c, kit.Name(t), fairlock.WithCohort(8))
 		first := hold(t, m)
 		l := pass(t, m, first)
@@ -128,8 +115,7 @@ func TestACallFromAUseThatHasEndedIsAMate(t *testing.T) {
 			call := kit.Lock(context.WithoutCancel(first.Context()), lock.Lock)
 			synctime.Pass(time.Millisecond)
 			require.False(t, call.Returned())
-			kit.Release(t, l)
-			l = call.Value(t)
+			l = kit.Next(t, l, call)
 		}
 		kit.Release(t, l)
 	})
@@ -149,8 +135,7 @@ func TestACohortBeginsAnewHoweverLongNobodyLed(t *testing.T) {
 			calls = append(calls, kit.Lock(t.Context(), m.Lock)) // No pass is left for it: it makes the client subscribe.
 			synctime.Pass(rest + time.Millisecond)
 			for _, call := range calls {
-				kit.Release(t, l)
-				l = call.Value(t)
+				l = kit.Next(t, l, call)
 			}
 			kit.Release(t, l)
 		}
@@ -161,30 +146,27 @@ func TestACohortBeginsAnewHoweverLongNobodyLed(t *testing.T) {
 // server that has forgotten the lock.
 func TestAPassTakesNoTokenThatTheClockHasNotComeTo(t *testing.T) {
 	for since, passes := range map[time.Duration]int{0: 0, time.Microsecond: 0, 3 * time.Microsecond: 2, time.Millisecond: 3} {
-		t.Run(since.String(), func(t *testing.T) {
-			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-				c := kit.Dial(t, s)
-				m := fairlock.New(c, kit.Name(t), headwaiter.WithLease(3*time.Second), fairlock.WithCohort(fairlock.MaxCohort))
-				l := hold(t, m)
-				var mates []*kit.Call[*lease.Lease]
-				for range 3 {
-					mates = append(mates, kit.Lock(t.Context(), m.Lock))
-					synctest.Wait()
+		kit.BubbleOf(t, since.String(), func(t *testing.T, s *redistest.Embedded) {
+			c := kit.Dial(t, s)
+			m := fairlock.New(c, kit.Name(t), headwaiter.WithLease(3*time.Second), fairlock.WithCohort(fairlock.MaxCohort))
+			l := hold(t, m)
+			var mates []*kit.Call[*lease.Lease]
+			for range 3 {
+				mates = append(mates, kit.Lock(t.Context(), m.Lock))
+				synctest.Wait()
+			}
+			synctime.Pass(since)
+			passed := 0
+			for _, mate := range mates {
+				asks, token := c.Stats().Asks, l.Token()
+				l = kit.Next(t, l, mate)
+				require.Greater(t, l.Token(), token)
+				if asks == c.Stats().Asks {
+					passed++
 				}
-				synctime.Pass(since)
-				passed := 0
-				for _, mate := range mates {
-					asks, token := c.Stats().Asks, l.Token()
-					kit.Release(t, l)
-					l = mate.Value(t)
-					require.Greater(t, l.Token(), token)
-					if asks == c.Stats().Asks {
-						passed++
-					}
-				}
-				require.Equal(t, passes, passed)
-				kit.Release(t, l)
-			})
+			}
+			require.Equal(t, passes, passed)
+			kit.Release(t, l)
 		})
 	}
 }
@@ -196,8 +178,7 @@ func TestMatesGoOnThoughTheHolderOfALostHoldNeverReleases(t *testing.T) {
 		l := pass(t, m, hold(t, m))
 		mate := kit.Lock(t.Context(), m.Lock)
 		synctime.Pass(time.Millisecond)
-		_, err := fairlock.New(kit.Dial(t, s), kit.Name(t)).ForceRelease(t.Context(), l.Token())
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(fairlock.New(kit.Dial(t, s), kit.Name(t)).ForceRelease(t.Context(), l.Token())))
 		next := mate.Value(t)
 		require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
 		require.Greater(t, next.Token(), l.Token())
@@ -207,8 +188,7 @@ func TestMatesGoOnThoughTheHolderOfALostHoldNeverReleases(t *testing.T) {
 
 // Its ask goes with the end of the hold before, whose answer it waits for.
 func TestTheNextLeaderAsksOnce(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		d := faults.NewDialer(t, s.Dial)
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
 		c := kit.Dial(t, s, kit.Over(d))
 		m := fairlock.New(c, kit.Name(t), fairlock.WithCohort(1))
 		l := pass(t, m, hold(t, m))
@@ -216,10 +196,82 @@ func TestTheNextLeaderAsksOnce(t *testing.T) {
 		synctime.Pass(time.Second) // The client has subscribed meanwhile.
 		before := c.Stats()
 		d.Delay(5 * time.Millisecond)
-		kit.Release(t, l)
-		kit.Release(t, next.Value(t))
+		kit.PassOn(t, l, next)
 		after := c.Stats()
 		require.Equal(t, before.Asks+1, after.Asks)
 		require.Equal(t, before.Ends+2, after.Ends)
+	})
+}
+
+// wish is the second half of a first Wanted: the lease was released after Wanted had looked whether it has ended.
+func wish(l *lease.Lease) { l.Engine().(interface{ Want(*lease.Lease) }).Want(l) }
+
+func TestAWishOfALeaseThatWasReleasedIsNobodys(t *testing.T) {
+	keep, pass8 := fairlock.WithKeep(time.Second), fairlock.WithCohort(8)
+	for when, c := range map[string]struct {
+		opts []fairlock.Option
+		then func(t *testing.T, m *fairlock.Mutex, l *lease.Lease) (next *lease.Lease)
+	}{
+		"the hold is kept": {[]fairlock.Option{keep}, func(t *testing.T, _ *fairlock.Mutex, l *lease.Lease) *lease.Lease {
+			kit.Release(t, l)
+			return nil
+		}},
+		"another call uses the kept hold": {[]fairlock.Option{keep}, func(t *testing.T, m *fairlock.Mutex, l *lease.Lease) *lease.Lease {
+			kit.Release(t, l)
+			synctime.Pass(time.Millisecond)
+			next := hold(t, m)
+			require.Equal(t, l.Token()+1, next.Token())
+			return next
+		}},
+		"it was passed on":                    {[]fairlock.Option{pass8}, pass},
+		"it was passed on, and could be kept": {[]fairlock.Option{keep, pass8}, pass},
+		"nobody holds": {[]fairlock.Option{keep, pass8}, func(t *testing.T, _ *fairlock.Mutex, l *lease.Lease) *lease.Lease {
+			kit.Release(t, l)
+			synctime.Pass(2 * time.Second)
+			return nil
+		}},
+	} {
+		kit.BubbleOf(t, when, func(t *testing.T, s *redistest.Embedded) {
+			m, other := fairlock.New(kit.Dial(t, s), kit.Name(t), c.opts...), fairlock.New(kit.Dial(t, s), kit.Name(t))
+			l := hold(t, m)
+			next := c.then(t, m, l)
+			wish(l)
+			call := kit.Lock(t.Context(), other.Lock)
+			synctime.Pass(time.Second)
+			if next != nil {
+				wanted := next.Wanted()
+				synctime.Pass(time.Second)
+				require.True(t, kit.Closed(wanted))
+				kit.Release(t, next)
+			}
+			kit.Release(t, call.Value(t))
+		})
+	}
+}
+
+// A short section whose watcher selects on Wanted may have ended before that is called.
+func TestWatchersOfShortSectionsEndNobody(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		holder := fairlock.New(kit.Dial(t, s), kit.Name(t), fairlock.WithKeep(time.Second), fairlock.WithCohort(8))
+		other := fairlock.New(kit.Dial(t, s), kit.Name(t), headwaiter.WithLease(3*time.Second))
+		var watchers sync.WaitGroup
+		watch := func(l *lease.Lease) {
+			select {
+			case <-l.Wanted():
+			case <-l.Context().Done():
+			}
+		}
+		watchers.Go(func() {
+			for range 200 {
+				kit.Release(t, hold(t, other))
+				synctime.Pass(time.Millisecond)
+			}
+		})
+		for range 1000 {
+			l := hold(t, holder)
+			watchers.Go(func() { watch(l) })
+			kit.Release(t, l)
+		}
+		watchers.Wait()
 	})
 }

@@ -1,6 +1,7 @@
 package cohort
 
 import (
+	"container/ring"
 	"context"
 
 	"github.com/headwaiter/headwaiter/internal/retry"
@@ -90,9 +91,15 @@ func (co *cohort) takenUpLocked() {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if co.rests {
-		co.rests = false
-		all.resting--
+		co.rouseLocked()
 	}
+}
+
+// rouseLocked takes the cohort out of those whose holds are idle: a release looks at none that is in use.
+func (co *cohort) rouseLocked() {
+	co.place.Prev().Unlink(1)
+	co.rests = false
+	co.of.rest--
 }
 
 // restLocked notes that the hold is idle, and returns the cohort whose hold is one too many.
@@ -102,21 +109,15 @@ func (co *cohort) restLocked() (last *cohort) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if co.place == nil {
-		co.place = all.kept.PushBack(co)
-	} else {
-		all.kept.MoveToBack(co.place)
+		co.place = &ring.Ring{Value: co}
 	}
+	all.resting.Prev().Link(co.place)
 	co.rests = true
-	if all.resting++; all.resting <= mostKept {
+	if all.rest++; all.rest <= mostKept {
 		return nil
 	}
-	for e := all.kept.Front(); last == nil; e = e.Next() {
-		if c := e.Value.(*cohort); c.rests {
-			last = c
-		}
-	}
-	last.rests = false
-	all.resting--
+	last = all.resting.Next().Value.(*cohort)
+	last.rouseLocked()
 	return last
 }
 

@@ -7,10 +7,7 @@ package conn
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +17,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 )
 
 // Options are what a client wants of its connections.
@@ -32,8 +28,14 @@ type Options struct {
 	Linger           time.Duration        // how long the client's own channel stays subscribed to after its last use
 	WithoutSkip      bool                 // nobody can count subscribers
 	WithoutSubscribe bool                 // the client has no subscriptions
+	WithoutHello     bool                 // connections begin with no HELLO, and with nothing else that proxies may not know
 	Hear             func(message string) // told of what comes on the client's own channel, on the reader of a connection
 	Flush            func()               // called after all timers that were due at one moment
+	// Copied is told that the client of this identity is a copy of another one. Until the client has another, nothing is sent.
+	Copied func(id string)
+	// TwoMasters is told that two connections of the client see two masters with different data, at most once for each new
+	// connection; nil if nobody wants to know.
+	TwoMasters func(error)
 	// Requests, if not nil, is told how each round trip to a server went, with nil as the error if it was answered.
 	Requests func(server string, took time.Duration, err error)
 }
@@ -42,8 +44,8 @@ type Options struct {
 // one for each node that it listens to. What it runs in the background ends with it.
 type Servers struct {
 	opts Options
-	name string // of the server where there is one; of Sentinel the master set
-	Own  string // the channel on which the client hears of its holds, whatever their names
+	name string                 // of the server where there is one; of Sentinel the master set
+	id   atomic.Pointer[string] // the identity of the client
 
 	commands rueidis.Client // asks, ends and checks, in the order of their sending (R1)
 	Side     rueidis.Client // renewals, so that they never queue behind asks, and the listener's connection
@@ -51,8 +53,11 @@ type Servers struct {
 	sockets *sockets // of the commands; nil if the connections are not the client's own
 	hearing *sockets // of renewals and the listeners
 
+	onces    onces
 	routes   *routes
 	vouchers vouchers
+	masters  masters
+	links    links
 	Timers   *timers.Timers
 	Sharded  bool        // channels are sharded
 	Plain    bool        // it is a cluster, and they are not
@@ -67,6 +72,9 @@ type Servers struct {
 	Patient context.Context
 
 	flights *flights
+	places  int32 // commands under way on one connection that have a place at once, whatever else is
+	// How long a command, and a renewal, may take before its connection counts as broken; [AnswerTime] and a second by default.
+	answerTime, renewalTime time.Duration
 
 	again timers.Timer // of what the client says of itself
 
@@ -79,38 +87,44 @@ type Servers struct {
 
 // Dial connects to the servers.
 func Dial(o Options) (*Servers, error) {
-	speaking, hearing := newSockets(), newSockets()
-	saying := commandOption(o.Redis, speaking)
-	commands, err := connected(&saying)
-	if err != nil {
-		return nil, unconnected(o.Redis, err)
+	if o.WithoutHello {
+		o.Redis = bare(o.Redis)
 	}
+	speaking, hearing := newSockets(), newSockets()
+	hearing.gate = speaking.gate
+	saying := commandOption(o.Redis, speaking)
+	commands, err := speaking.connected(context.Background(), &saying)
+	if err != nil {
+		return nil, unconnected(o.Redis, speaking.refused.Load(), err)
+	}
+	o.Redis = alike(o.Redis, saying)
 	beside := sideOption(o.Redis, hearing)
-	beside.AlwaysRESP2 = saying.AlwaysRESP2
 	if commands.Mode() == rueidis.ClientModeStandalone {
 		beside.ForceSingleClient = true // It has been asked whether it is a cluster.
 	}
-	side, err := rueidis.NewClient(beside)
+	side, err := hearing.connected(context.Background(), &beside)
 	if err != nil {
 		commands.Close()
-		return nil, unconnected(o.Redis, err)
+		return nil, unconnected(o.Redis, hearing.refused.Load(), err)
 	}
 	c := newServers(commands, side, o)
 	c.sockets, c.hearing, c.flights = speaking, hearing, speaking.flights
-	speaking.tell(c.routes.unconnected)
+	c.places = places(saying.RingScaleEachConn)
+	c.answerTime, c.renewalTime = saying.ConnWriteTimeout, beside.ConnWriteTimeout
+	speaking.tell(func(address string, gone bool) { c.routes.changed(address, gone) })
+	hearing.tell(func(address string, _ bool) { c.routes.changed(address, false) })
+	speaking.gate.start()
 	return c, nil
 }
 
-// connected makes a client of rueidis. Before the login Valkey 9.1 answers a HELLO that it does not have with NOAUTH, which
-// rueidis does not take for a server that speaks RESP2 only: then o says that it does.
-func connected(o *rueidis.ClientOption) (rueidis.Client, error) {
-	rc, err := rueidis.NewClient(*o)
-	redisErr, ok := rueidis.IsRedisErr(err)
-	if ok && strings.HasPrefix(redisErr.Error(), "NOAUTH") && !o.AlwaysRESP2 && (o.Password != "" || o.AuthCredentialsFn != nil) {
-		o.AlwaysRESP2 = true
-		return rueidis.NewClient(*o)
+// places is how many commands may be under way on a connection with such a ring before one might have to wait for its place.
+// A quarter of the ring is for pings, and for what is no script.
+func places(scale int) int32 {
+	const least, most = 1, 20 // Less is rueidis' own default, and more than that is no bound.
+	if scale < least || scale > most {
+		scale = rueidis.DefaultRingScale
 	}
-	return rc, err
+	return max(1, int32(1)<<scale*3/4)
 }
 
 // On talks to the servers by the caller's connections, which stay open.
@@ -123,11 +137,15 @@ func On(rc rueidis.Client, o Options) *Servers {
 // Peek makes one connection, for looking at the servers from outside. The caller ends it.
 func Peek(o Options) (c *Servers, end func(), err error) {
 	made := newSockets()
+	if o.WithoutHello {
+		o.Redis = bare(o.Redis)
+	}
 	option := sideOption(o.Redis, made)
-	rc, err := connected(&option)
+	rc, err := made.connected(context.Background(), &option)
 	if err != nil {
 		return nil, nil, err
 	}
+	o.Redis = alike(o.Redis, option)
 	c = newServers(rc, rc, o)
 	return c, func() {
 		c.Close()
@@ -137,11 +155,13 @@ func Peek(o Options) (c *Servers, end func(), err error) {
 }
 
 func newServers(commands, side rueidis.Client, o Options) *Servers {
-	c := &Servers{opts: o, Own: lua.ClientChannel(o.Prefix, o.ID), commands: commands, Side: side}
+	c := &Servers{opts: o, commands: commands, Side: side}
+	c.id.Store(&o.ID)
 	c.life, c.kill = context.WithCancel(context.Background())
 	c.Patient = context.Background()
 	c.flights = newFlights()
-	c.vouchers.servers = c
+	c.vouchers.servers, c.masters.servers = c, c
+	c.links.forget()
 	c.vouchers.pending = make(map[voucherKey][]*vouchee)
 	c.name = serverName(commands, o.Redis)
 	c.routes = newRoutes(c)
@@ -188,24 +208,6 @@ func (c *Servers) Close() {
 	c.work.Wait()
 }
 
-// unconnected says why there is no connection, and what to look at where the error itself does not tell.
-func unconnected(o rueidis.ClientOption, err error) error {
-	hint := ""
-	switch {
-	case o.Sentinel.MasterSet != "" && strings.Contains(err.Error(), "unknown command"):
-		hint = " (these should be sentinels)"
-	case strings.Contains(err.Error(), "'cluster"):
-		hint = " (a cluster; the user needs " + clusterRights + ")"
-	case strings.Contains(err.Error(), "unknown message type"):
-		hint = " (it does not speak as Redis does: is the port that of Redis or Valkey?)"
-	case o.TLSConfig != nil && errors.Is(err, context.DeadlineExceeded):
-		hint = " (does the port speak TLS?)"
-	}
-	err = Advise(err)
-	text := strings.Replace(err.Error(), context.DeadlineExceeded.Error(), "no answer in time", 1)
-	return fmt.Errorf("headwaiter: connect to %s%s: %w", strings.Join(o.InitAddress, ", "), hint, retold{err, text})
-}
-
 const (
 	// AnswerTime is how long a command may take before its connection counts as broken.
 	AnswerTime = 2 * time.Second
@@ -232,6 +234,9 @@ const (
 
 // commandOption sets what the protocol needs of the connection for commands.
 func commandOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
+	if o.Sentinel.MasterSet != "" {
+		o = withSentinels(o)
+	}
 	o.DialCtxFn, o.DialFn = s.dialer(o), nil
 	o.PipelineMultiplex = -1 // One connection a node keeps requests in order (R1).
 	o.DisableCache = true
@@ -260,6 +265,7 @@ func commandOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
 // is asked no more seldom than by default.
 func sideOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
 	o.RingScaleEachConn = cmp.Or(o.RingScaleEachConn, sideRing)
+	o.BlockingPoolSize = 0 // It has the subscriptions and the waits for replicas; used up, it would stop them.
 	o = commandOption(o, s)
 	o.ConnWriteTimeout = min(o.ConnWriteTimeout, time.Second)
 	o.Dialer.KeepAlive = min(o.Dialer.KeepAlive, pingEvery)
@@ -345,7 +351,7 @@ func DialOne(ctx context.Context, o rueidis.ClientOption, address string) (rc ru
 	made := newSockets()
 	stop := context.AfterFunc(ctx, made.close)
 	option := sideOption(o, made)
-	if rc, err = connected(&option); err != nil {
+	if rc, err = made.connected(ctx, &option); err != nil {
 		stop()
 		return nil, nil, err
 	}

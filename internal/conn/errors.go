@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -12,11 +13,15 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// Unsent reports whether an error says that there was no connection, so nothing was sent.
+// errUnbegun is the error of a request that a client which closes does not send any more.
+var errUnbegun = fmt.Errorf("not sent: %w", rueidis.ErrClosing)
+
+// Unsent reports whether an error says that there was no connection, or that the client was closed before, so nothing was
+// sent.
 func Unsent(err error) bool {
 	var none *undialled
 	var op *net.OpError
-	return errors.As(err, &none) || errors.As(err, &op) && op.Op == "dial"
+	return errors.Is(err, errUnbegun) || errors.As(err, &none) || errors.As(err, &op) && op.Op == "dial"
 }
 
 // Answered reports whether an error is an answer of the server, after which the request is over.
@@ -25,9 +30,11 @@ func Answered(err error) bool {
 	return ok
 }
 
-// passing are the errors of Redis that pass by themselves: it starts, it is busy with a script, slots move, or it is a
-// master no more, and its name, the sentinels or the cluster are about to lead to another.
-var passing = []string{"LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "MOVED", "ASK", "UNKILLABLE", "READONLY", "UNBLOCKED"}
+// passing are the errors of Redis that pass by themselves: it starts, it is busy with a script, slots move, its replicas
+// are about to come back, or it is a master no more, and its name, the sentinels or the cluster are about to lead to another.
+var passing = []string{
+	"LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "MOVED", "ASK", "UNKILLABLE", "READONLY", "UNBLOCKED", "NOREPLICAS",
+}
 
 // hints say which setting mends what Redis refuses.
 var hints = []struct{ sign, hint string }{
@@ -35,7 +42,7 @@ var hints = []struct{ sign, hint string }{
 	{"The user executing the script can't", "the user lacks a right that the scripts need: see docs/deploy.md for the ACL line"},
 	{"ACL failure in script", "the user lacks a right that the scripts need: see docs/deploy.md for the ACL line"},
 	{"WRONGPASS", "check user name and password"},
-	{"NOAUTH", "set a password (and AlwaysRESP2 where one is set and the server has no HELLO)"},
+	{"NOAUTH", "set a password"},
 	{"WRONGTYPE", "a key of another kind has the lock's name: use another name or prefix"},
 	{"OOM", "Redis is out of memory: raise maxmemory"},
 	{"READONLY", "this is a replica: connect to the master"},
@@ -44,8 +51,12 @@ var hints = []struct{ sign, hint string }{
 	{"CROSSSLOT", "the keys of one lock are in different slots: report this"},
 	{"unknown command 'WAITAOF'", "WithFsync needs Redis 7.2 or newer, or Valkey"},
 	{"appendonly is disabled", "WithFsync needs an append-only file: set appendonly yes"},
+	{"unsupported command", "a proxy does not pass this command on: see docs/deploy.md for what to set"}, // Envoy
 	{"unknown command", "this server lacks a command: Redis 6.2 or newer is needed (and of sentinels, Sentinel.MasterSet must be named)"},
 }
+
+// tlsAlert is how rueidis refuses the first byte of an alert (0x15), with which a server of TLS answers a plain connection.
+const tlsAlert = "unknown message type: 21"
 
 // isReadOnly reports whether err says that the server is a replica.
 func isReadOnly(err error) bool {
@@ -64,11 +75,23 @@ func codeOf(text string) string {
 // Transient reports whether err will pass, so that the same request may be sent again.
 func Transient(err error) bool {
 	if redisErr, ok := rueidis.IsRedisErr(err); ok {
-		text := redisErr.Error()
-		// A WAIT for replicas ends with the last one, or UNBLOCKED, where its master is replaced meanwhile.
-		return slices.Contains(passing, codeOf(text)) || strings.Contains(text, "max number of clients") || strings.Contains(text, "cannot be used with replica")
+		return isPassing(redisErr.Error())
 	}
-	return !errors.Is(err, rueidis.ErrClosing)
+	return !errors.Is(err, rueidis.ErrClosing) && !errors.Is(err, lease.ErrCopied)
+}
+
+// isPassing reports whether what Redis refuses will pass. A WAIT for replicas ends with the last one, or UNBLOCKED, where its
+// master is replaced meanwhile.
+func isPassing(text string) bool {
+	return slices.Contains(passing, codeOf(text)) || strings.Contains(text, "max number of clients") || strings.Contains(text, "cannot be used with replica")
+}
+
+// Mendable reports whether a request for which others wait is sent again after err: err will pass, or it is that of a full
+// disk, which somebody mends. A release that gives up keeps the lock until its lease is over; a waiter loses its place. A new
+// call fails instead, because that may take hours.
+func Mendable(err error) bool {
+	redisErr, ok := rueidis.IsRedisErr(err)
+	return Transient(err) || ok && codeOf(redisErr.Error()) == "MISCONF"
 }
 
 // A retold is an error in other words than its own.
@@ -86,6 +109,9 @@ func Advise(err error) error {
 		return lease.ErrClosed
 	}
 	if _, ok := rueidis.IsRedisErr(err); !ok {
+		if err != nil && strings.Contains(err.Error(), tlsAlert) {
+			return fmt.Errorf("the server speaks TLS: rediss:// in a URL, TLSConfig in the options: %w", err)
+		}
 		return err
 	}
 	if _, text, own := strings.Cut(err.Error(), ": headwaiter: "); own {
@@ -106,6 +132,14 @@ func Unsure(unsure bool, err error) error {
 		return fmt.Errorf("%w: %w", lease.ErrOutcomeUnknown, err)
 	}
 	return err
+}
+
+// GaveUp is the error of a call that has ended between two attempts: of its context, without an answer, or of its client.
+func GaveUp(ctx context.Context, ended, last error) error {
+	if ctx.Err() != nil {
+		ended = fmt.Errorf("%w: %w", lease.ErrUnavailable, ended)
+	}
+	return fmt.Errorf("%w (last error: %w)", ended, Advise(last))
 }
 
 // Unusable is what the server has refused that the protocol needs.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -34,23 +35,45 @@ func (c *Servers) Masters(ctx context.Context) ([]*Node, error) {
 	return nodes, nil
 }
 
-// Field returns a field of each of some hashes; of those that it cannot have, nothing.
+// Field returns a field of each of some hashes, for people to read. It asks all nodes at the same time and waits for
+// [SlowAnswer] at the most: a node that is silent has nothing, and holds up none of the others.
 func (c *Servers) Field(ctx context.Context, keys []string, field string) []string {
 	values := make([]string, len(keys))
-	if len(keys) == 0 || !c.flights.begin() {
-		return values
+	batches := make(map[*Node][]int)
+	for i, key := range keys {
+		n := c.routes.of(key)
+		batches[n] = append(batches[n], i)
+	}
+	ctx, cancel := context.WithTimeout(ctx, SlowAnswer)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, batch := range batches {
+		all.Go(func() {
+			answers, _ := InBackground(ctx, c, func() ([]rueidis.RedisResult, error) { return c.fields(keys, batch, field), nil })
+			for j, res := range answers {
+				if text, err := res.ToString(); err == nil { // Else it is the text of the error.
+					values[batch[j]] = text
+				}
+			}
+		})
+	}
+	all.Wait()
+	return values
+}
+
+// fields asks one node for a field of some of the hashes.
+func (c *Servers) fields(keys []string, which []int, field string) []rueidis.RedisResult {
+	if !c.flights.begin() {
+		return nil
 	}
 	defer c.flights.end()
-	cmds := make([]rueidis.Completed, len(keys))
-	for i, key := range keys {
-		cmds[i] = c.commands.B().Hget().Key(key).Field(field).Build()
+	cmds := make([]rueidis.Completed, len(which))
+	for j, i := range which {
+		cmds[j] = c.commands.B().Hget().Key(keys[i]).Field(field).Build()
 	}
-	for i, res := range c.commands.DoMulti(ctx, cmds...) {
-		if text, err := res.ToString(); err == nil { // Else it is the text of the error.
-			values[i] = text
-		}
-	}
-	return values
+	ctx, cancel := context.WithTimeout(c.Patient, AnswerTime) // Else rueidis tries again for as long as the node is silent.
+	defer cancel()
+	return c.commands.DoMulti(noDeadline{ctx}, cmds...)
 }
 
 // Scan takes one step over the keys of a node, and repeats it, for as long as limit, while what goes wrong passes by itself.
@@ -67,7 +90,7 @@ func (c *Servers) Scan(
 		}
 		if rc != nil {
 			cmd := rc.B().Scan().Cursor(cursor).Match(match).Count(scanStep).Build()
-			entry, failed := rc.Do(ctx, cmd).AsScanEntry()
+			entry, failed := InBackground(ctx, c, func() (rueidis.ScanEntry, error) { return rc.Do(ctx, cmd).AsScanEntry() })
 			if failed == nil {
 				return entry.Elements, entry.Cursor, nil
 			}
@@ -90,7 +113,8 @@ func (c *Servers) introduce(ctx context.Context, n *Node) {
 	for i := range lua.Slots {
 		key := fmt.Sprintf("%s:lock:{%d}", c.opts.Prefix, i)
 		if c.routes.of(key) == n {
-			_ = c.Side.Do(ctx, c.Side.B().Hlen().Key(key).Build()).Error() // What it answers does not matter.
+			cmd := c.Side.B().Hlen().Key(key).Build()
+			_, _ = InBackground(ctx, c, func() (struct{}, error) { return struct{}{}, c.Side.Do(ctx, cmd).Error() }) // What it answers does not matter.
 			return
 		}
 	}

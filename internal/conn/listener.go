@@ -35,12 +35,18 @@ type listener struct {
 	wanted   int      // how many of them are wanted
 	dirty    []string // channels whose state is not what is wanted
 	conn     rueidis.DedicatedClient
-	epoch    int // of the connection: what an earlier one confirms does not count
+	spare    rueidis.DedicatedClient // is to replace it, and subscribes
+	lines    int                     // connections so far: each has its number, its epoch
+	epoch    int                     // of the connection: what an earlier one confirms does not count; 0 if there is none
+	changes  uint64                  // of epoch; it only rises
+	coming   int                     // of the one that is to replace it, or 0
+	going    int                     // of the one that it has replaced and that may still bring messages, or 0
+	pending  int                     // channels that the one that is coming has not confirmed
 	running  bool
 	holds    int          // that want to hear of a release by force (attend)
 	left     time.Time    // when the last of them ended
 	attended timers.Timer // whether the client's own channel is still wanted
-	broken   bool         // the connection is to be replaced
+	broken   bool         // the connection is in doubt, and to be replaced
 	unsure   bool         // whether the node has the slots that it is thought to have
 	kick     chan struct{}
 	stopped  chan struct{} // closed by stop
@@ -51,6 +57,7 @@ type subscription struct {
 	by    Subscriber // nil of the client's own channel
 	want  bool
 	state subState
+	next  subState // on the connection that is coming
 }
 
 type subState int
@@ -73,7 +80,7 @@ func newListener(n *Node) *listener {
 func (l *listener) Want(s Subscriber) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if sub := l.subscriptionLocked(s.Channel(), s); sub.state == subConfirmed {
+	if sub := l.subscriptionLocked(s.Channel(), s); sub.state == subConfirmed && !l.broken {
 		n := len(l.channels)
 		l.servers.Spawn(func() { s.Confirmed(l, n) })
 	}
@@ -141,10 +148,12 @@ func (l *listener) wake() {
 func (l *listener) stop() {
 	close(l.stopped)
 	l.mu.Lock()
-	conn := l.conn
+	conns := []rueidis.DedicatedClient{l.conn, l.spare}
 	l.mu.Unlock()
-	if conn != nil {
-		conn.Close() // A subscription that is not answered must not hold up the end.
+	for _, conn := range conns {
+		if conn != nil {
+			conn.Close() // A subscription that is not answered must not hold up the end.
+		}
 	}
 }
 
@@ -170,37 +179,6 @@ func (l *listener) run() {
 	}
 }
 
-// connection makes a connection and serves it until it breaks. It returns false when there is nothing to
-// listen to any more.
-func (l *listener) connection() bool {
-	if l.over() {
-		return false
-	}
-	conn, _ := l.node.dedicate()
-	if conn == nil {
-		l.servers.routes.doubt()
-		return true
-	}
-	l.mu.Lock()
-	l.epoch++
-	epoch := l.epoch
-	l.conn, l.broken, l.unsure = conn, false, l.servers.Sharded
-	l.dirty = l.dirty[:0]
-	for channel := range l.channels {
-		l.dirty = append(l.dirty, channel)
-	}
-	l.mu.Unlock()
-	lost := conn.SetPubSubHooks(rueidis.PubSubHooks{
-		OnMessage:      func(m rueidis.PubSubMessage) { l.onMessage(epoch, m) },
-		OnSubscription: func(s rueidis.PubSubSubscription) { l.onSubscription(epoch, s) },
-	})
-	l.serve(conn, lost)
-	l.servers.routes.doubt()
-	l.silence()
-	conn.Close()
-	return true
-}
-
 // over reports whether the listener may end, and marks it so.
 func (l *listener) over() bool {
 	l.mu.Lock()
@@ -217,38 +195,6 @@ func (l *listener) over() bool {
 	return true
 }
 
-// serve subscribes to what is wanted until the connection breaks or has had its day.
-func (l *listener) serve(conn rueidis.DedicatedClient, lost <-chan error) {
-	for {
-		if !l.sure(conn) {
-			return
-		}
-		subscribe, more := l.next()
-		if !more {
-			return
-		}
-		for part := range slices.Chunk(subscribe, subscribeBatch) {
-			l.servers.Subscribes.Add(uint64(len(part)))
-			if !l.subscribe(conn, part) {
-				return
-			}
-		}
-		select {
-		case <-l.kick:
-		case <-lost:
-			return
-		case <-l.stopped:
-			return
-		}
-		l.mu.Lock()
-		broken := l.broken
-		l.mu.Unlock()
-		if broken {
-			return
-		}
-	}
-}
-
 // introduce lets rueidis find the node, by a request for something that it has: it follows that where it leads.
 func (l *listener) introduce() {
 	l.mu.Lock()
@@ -262,7 +208,9 @@ func (l *listener) introduce() {
 	l.mu.Unlock()
 	if key != "" {
 		side := l.servers.Side
-		_ = side.Do(l.servers.Patient, side.B().Hlen().Key(key).Build()).Error() // What it answers does not matter.
+		ctx, cancel := context.WithTimeout(l.servers.Patient, AnswerTime) // Else rueidis tries again while a node is silent.
+		defer cancel()
+		_ = side.Do(noDeadline{ctx}, side.B().Hlen().Key(key).Build()).Error() // What it answers does not matter.
 	}
 }
 
@@ -286,8 +234,9 @@ func (l *listener) sure(conn rueidis.DedicatedClient) bool {
 
 // subscribe subscribes to channels, and reports whether the connection is still good for something.
 func (l *listener) subscribe(conn rueidis.DedicatedClient, channels []string) bool {
+	l.servers.Subscribes.Add(uint64(len(channels)))
 	if l.servers.Sharded {
-		own := slices.Index(channels, l.servers.Own)
+		own := slices.Index(channels, l.servers.own())
 		if own < 0 {
 			return l.subscribeSharded(conn, channels)
 		}
@@ -295,7 +244,7 @@ func (l *listener) subscribe(conn rueidis.DedicatedClient, channels []string) bo
 		if len(channels) > 0 && !l.subscribeSharded(conn, channels) {
 			return false
 		}
-		err := conn.Do(context.Background(), conn.B().Subscribe().Channel(l.servers.Own).Build()).Error()
+		err := conn.Do(context.Background(), conn.B().Subscribe().Channel(l.servers.own()).Build()).Error()
 		return err == nil || Answered(err) // Without it a release by force is found by the next renewal.
 	}
 	err := conn.Do(context.Background(), conn.B().Subscribe().Channel(channels...).Build()).Error()
@@ -386,8 +335,8 @@ const (
 	staleChannels = 128
 )
 
-// next returns the channels that are to be subscribed to, and whether the connection is to go on.
-func (l *listener) next() (subscribe []string, more bool) {
+// next returns the channels that are to be subscribed to, whether any is wanted, and whether the connection is to be replaced.
+func (l *listener) next() (subscribe []string, wanted, replace bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, channel := range l.dirty {
@@ -403,13 +352,14 @@ func (l *listener) next() (subscribe []string, more bool) {
 	}
 	l.dirty = l.dirty[:0]
 	stale := len(l.channels) - l.wanted
-	return subscribe, l.wanted > 0 && stale < max(staleChannels, l.wanted)
+	return subscribe, l.wanted > 0, l.broken || stale >= max(staleChannels, l.wanted)
 }
 
 // silence notes that the connection is gone, and tells the subscribers.
 func (l *listener) silence() {
 	l.mu.Lock()
-	l.epoch++
+	l.epoch, l.coming, l.going = 0, 0, 0
+	l.changes++
 	var deaf []Subscriber
 	for channel, sub := range l.channels {
 		sub.state = subNone
@@ -428,16 +378,16 @@ func (l *listener) silence() {
 }
 
 // onMessage hands a message to its subscriber. It runs on the reader of the connection. What a connection brings
-// that was given up is left to the check that follows.
+// that was given up is left to the check that follows. While one replaces another a message may come twice.
 func (l *listener) onMessage(epoch int, m rueidis.PubSubMessage) {
 	received := time.Now()
-	if m.Channel == l.servers.Own {
+	if m.Channel == l.servers.own() {
 		l.servers.opts.Hear(m.Message)
 		return
 	}
 	l.mu.Lock()
 	var s Subscriber
-	if sub := l.channels[m.Channel]; sub != nil && epoch == l.epoch {
+	if sub := l.channels[m.Channel]; sub != nil && (epoch == l.epoch || epoch == l.coming || epoch == l.going) {
 		s = sub.by
 	}
 	l.mu.Unlock()
@@ -451,6 +401,9 @@ func (l *listener) onSubscription(epoch int, s rueidis.PubSubSubscription) {
 	l.mu.Lock()
 	sub := l.channels[s.Channel]
 	if sub == nil || epoch != l.epoch {
+		if sub != nil && epoch == l.coming {
+			l.joinedLocked(sub, s.Kind)
+		}
 		l.mu.Unlock()
 		return
 	}
@@ -459,7 +412,7 @@ func (l *listener) onSubscription(epoch int, s rueidis.PubSubSubscription) {
 	case "subscribe", "ssubscribe":
 		if sub.state == subSent {
 			sub.state = subConfirmed
-			if sub.want {
+			if sub.want && !l.broken { // Of one in doubt nobody relies on it: the next confirms it too.
 				confirmed = sub.by
 			}
 		}

@@ -1,7 +1,7 @@
 package conn
 
 import (
-	"strconv"
+	"context"
 	"time"
 
 	"github.com/headwaiter/headwaiter/lua"
@@ -11,12 +11,44 @@ import (
 // to while anything is held for longer than a moment: so short holds send nothing for it, and ten thousand long ones no
 // more than one.
 
+// ID is the identity of the client.
+func (c *Servers) ID() string { return *c.id.Load() }
+
+// own is the channel on which the client hears of its holds, whatever their names.
+func (c *Servers) own() string { return lua.ClientChannel(c.opts.Prefix, c.ID()) }
+
+// Rename gives the client another identity, and cuts its connections: what is under way on them is of the one before.
+func (c *Servers) Rename(id string) {
+	before := c.own()
+	c.id.Store(&id)
+	for _, n := range c.routes.all() {
+		n.ears.leave(before)
+		n.intro.met.Store(nil)
+	}
+	c.links.forget()
+	if c.sockets != nil {
+		c.sockets.cut("")
+		c.hearing.cut("")
+	}
+}
+
+// leave ends the subscription to a channel of the client's own.
+func (l *listener) leave(own string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if sub := l.channels[own]; sub != nil && sub.want {
+		sub.want = false
+		l.wanted--
+		l.touchLocked(own)
+	}
+}
+
 func (l *listener) Attend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.holds++
-	if sub := l.channels[l.servers.Own]; sub == nil || !sub.want {
-		l.subscriptionLocked(l.servers.Own, nil)
+	if sub := l.channels[l.servers.own()]; sub == nil || !sub.want {
+		l.subscriptionLocked(l.servers.own(), nil)
 	}
 }
 
@@ -35,7 +67,7 @@ func (l *listener) Leave() {
 // unattended is the listener's timer, some time after the last hold.
 func (l *listener) unattended(now time.Time) {
 	l.mu.Lock()
-	sub := l.channels[l.servers.Own]
+	sub := l.channels[l.servers.own()]
 	if l.holds > 0 || sub == nil || !sub.want {
 		l.mu.Unlock()
 		return
@@ -44,7 +76,7 @@ func (l *listener) unattended(now time.Time) {
 	if over := !now.Before(until); over {
 		sub.want = false
 		l.wanted--
-		l.touchLocked(l.servers.Own)
+		l.touchLocked(l.servers.own())
 		l.mu.Unlock()
 		return
 	}
@@ -62,7 +94,7 @@ const (
 	whoLasts = time.Minute
 )
 
-// Introduce says who the client is. An answer makes no difference.
+// Introduce says who the client is, at each node where it has done so. An answer makes no difference, and none is waited for longer than [SlowAnswer].
 func (c *Servers) Introduce() {
 	c.workMu.Lock()
 	c.said = time.Now()
@@ -70,8 +102,22 @@ func (c *Servers) Introduce() {
 		c.Timers.Before(&c.again, c.said.Add(whoEvery))
 	}
 	c.workMu.Unlock()
-	key := lua.ClientKey(c.opts.Prefix, c.opts.ID)
-	_ = c.Run(lua.Introduce, []string{key}, c.opts.Who, strconv.FormatInt(whoLasts.Milliseconds(), 10)).Error()
+	if !IsBare(c.opts.Redis) {
+		c.links.state.CompareAndSwap(linksUnwanted, linksMade)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), SlowAnswer)
+	defer cancel()
+	if c.Clustered() { // Where people look for it.
+		_, _ = InBackground(ctx, c, func() (struct{}, error) {
+			return struct{}{}, c.Run(lua.Introduce, []string{lua.ClientKey(c.opts.Prefix, c.ID())}, c.introduction("", nil)...).Error()
+		})
+	}
+	for _, n := range c.routes.all() {
+		if !c.Clustered() || n.intro.met.Load() != nil {
+			_ = n.introduce(ctx, c.commands)
+		}
+	}
+	c.masters.look()
 }
 
 // Used sees that the client says so for as long as it uses a name: which it begins to do, or does no more.

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -67,9 +68,6 @@ func (c *Servers) Vouch(n *Node, jobs []Job, p Proof) []Voucher {
 	for i, j := range jobs {
 		asked[i] = &vouchee{job: j, Proof: p, done: make(chan Voucher, 1)}
 	}
-	if p.Acks == (Acks{}) {
-		return c.prove(c.Patient, c.Side, asked, Acks{})
-	}
 	c.vouchers.ask(voucherKey{n, p.Acks}, asked)
 	found := make([]Voucher, len(asked))
 	for i, w := range asked {
@@ -78,7 +76,8 @@ func (c *Servers) Vouch(n *Node, jobs []Job, p Proof) []Voucher {
 	return found
 }
 
-// vouchers batches the waits for replicas: a connection waits for them once, for all renewals sent before.
+// vouchers batches the waits for replicas, and the questions for the age of a server: a connection waits or asks once,
+// for all renewals sent before. What comes meanwhile goes together behind that.
 type vouchers struct {
 	servers *Servers
 
@@ -99,8 +98,8 @@ type vouchee struct {
 	done chan Voucher
 }
 
-// vouchBatch is how many renewals one wait for replicas is for at the most.
-const vouchBatch = 128
+// vouchBatch is how many renewals one wait, or one question, is for at the most.
+const vouchBatch = 512
 
 // ask lets renewals wait for their replicas together with what waits already. Each is told through its channel.
 func (v *vouchers) ask(key voucherKey, asked []*vouchee) {
@@ -116,9 +115,22 @@ func (v *vouchers) ask(key voucherKey, asked []*vouchee) {
 	}
 }
 
-// serve runs in the background while somebody waits for the same acknowledgements of the same node.
+// serve runs in the background while somebody waits for the same of the same node. A wait for replicas has a connection
+// that nobody else uses, as it holds that up.
 func (v *vouchers) serve(key voucherKey) {
-	conn, release := key.node.dedicate()
+	take := func() (pipeline, func(), error) {
+		if key.Acks == (Acks{}) {
+			return v.servers.Side, func() {}, nil
+		}
+		ctx, cancel := context.WithTimeout(v.servers.life, AnswerTime)
+		defer cancel()
+		conn, release, err := key.node.dedicate(ctx)
+		if conn == nil {
+			return nil, release, err
+		}
+		return conn, release, err
+	}
+	conn, release, none := take()
 	defer func() { release() }()
 	for {
 		v.mu.Lock()
@@ -131,26 +143,29 @@ func (v *vouchers) serve(key voucherKey) {
 		}
 		v.pending[key] = pending[len(batch):]
 		v.mu.Unlock()
-		found := v.through(conn, batch, key)
+		found := v.through(conn, cmp.Or(none, errSilent), batch, key)
 		for i, w := range batch {
 			w.done <- found[i]
 		}
 		if found[0].unsent != nil || found[0].Err != nil { // Redis too ends it where its master is replaced.
 			release()
-			conn, release = key.node.dedicate()
+			conn, release, none = take()
 		}
 	}
 }
 
-// through asks through a connection that nobody else uses: the wait for replicas holds it up.
-func (v *vouchers) through(conn rueidis.DedicatedClient, batch []*vouchee, key voucherKey) []Voucher {
+// through asks through a connection; none is why there is none.
+func (v *vouchers) through(conn pipeline, none error, batch []*vouchee, key voucherKey) []Voucher {
 	if conn == nil {
 		v.servers.routes.doubt()
-		return slices.Repeat([]Voucher{{unsent: errSilent}}, len(batch))
+		return slices.Repeat([]Voucher{{unsent: none}}, len(batch))
+	}
+	if key.Acks == (Acks{}) {
+		return v.servers.prove(v.servers.Patient, key.node, conn, batch, Acks{})
 	}
 	ctx, cancel := context.WithTimeout(v.servers.life, key.Timeout+AnswerTime)
 	defer cancel()
-	return v.servers.prove(ctx, conn, batch, key.Acks)
+	return v.servers.prove(ctx, key.node, conn, batch, key.Acks)
 }
 
 // A pipeline is a client, or a connection of one.
@@ -159,9 +174,12 @@ type pipeline interface {
 	DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult
 }
 
-// prove runs renewals, what must be known of the server behind each, and the wait for replicas behind all, in this
-// order on one connection. If the server does not know a script, all is sent again in full: the order must hold.
-func (c *Servers) prove(ctx context.Context, conn pipeline, batch []*vouchee, acks Acks) []Voucher {
+// prove runs renewals, what must be known of the server behind all of them, and the wait for replicas, in this order on
+// one connection. If the server does not know a script, all is sent again in full: the order must hold.
+func (c *Servers) prove(ctx context.Context, n *Node, conn pipeline, batch []*vouchee, acks Acks) []Voucher {
+	if err := n.introducedBeside(ctx, conn); err != nil {
+		return slices.Repeat([]Voucher{{unsent: err}}, len(batch))
+	}
 	found, known := c.proveWith(ctx, conn, batch, acks, c.evalsha)
 	if !known {
 		found, _ = c.proveWith(ctx, conn, batch, acks, c.eval)
@@ -174,13 +192,19 @@ type encoder func(b rueidis.Builder, s *lua.Script, keys, args []string) rueidis
 func (c *Servers) proveWith(
 	ctx context.Context, conn pipeline, batch []*vouchee, acks Acks, encode encoder,
 ) (found []Voucher, known bool) {
-	cmds := make([]rueidis.Completed, 0, 2*len(batch)+1)
+	cmds := make([]rueidis.Completed, 0, len(batch)+2)
+	var marks []string
+	asked := make(map[string]int) // where the answers are
 	for _, w := range batch {
 		j := w.job
 		cmds = append(cmds, encode(conn.B(), j.Script, j.Keys, j.Args))
-		if w.Mark != "" {
-			cmds = append(cmds, encode(conn.B(), lua.Restart, []string{w.Mark}, nil))
+		if _, ok := asked[w.Mark]; !ok && w.Mark != "" {
+			asked[w.Mark] = len(batch) + len(marks)
+			marks = append(marks, w.Mark)
 		}
+	}
+	for _, mark := range marks {
+		cmds = append(cmds, encode(conn.B(), lua.Restart, []string{mark}, nil))
 	}
 	if acks != (Acks{}) {
 		cmds = append(cmds, acks.command(conn.B()))
@@ -198,15 +222,13 @@ func (c *Servers) proveWith(
 	}
 	found = make([]Voucher, len(batch))
 	for i, w := range batch {
-		v := Voucher{job: w.job, renewal: results[0], Err: err, short: short}
-		results = results[1:]
+		v := Voucher{job: w.job, renewal: results[i], Err: err, short: short}
 		if w.Mark != "" {
 			var err error
-			if v.Age, err = age(results[0]); v.Err == nil {
+			if v.Age, err = age(results[asked[w.Mark]]); v.Err == nil {
 				v.Err = err
 			}
 			v.Left = w.Lease - v.Age
-			results = results[1:]
 		}
 		found[i] = v
 	}
@@ -281,7 +303,7 @@ func (n *Node) Connection() uint64 {
 	}
 	n.ears.mu.Lock()
 	defer n.ears.mu.Unlock()
-	return c.sockets.change(n.address) + uint64(n.ears.epoch)
+	return c.sockets.change(n.address) + n.ears.changes
 }
 
 // Aged notes the age that a node told to a request sent at a time, when Connection was that number.

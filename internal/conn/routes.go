@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -88,15 +89,20 @@ func (r *routes) nodeLocked(address string) *Node {
 	return n
 }
 
-// unconnected notes that the commands' connection to a node is gone: who comes next waits for a new one.
-func (r *routes) unconnected(address string) {
+// changed notes that a connection to a node was made or is gone. If that of the commands is gone, who comes next waits for a
+// new one.
+func (r *routes) changed(address string, waits bool) {
 	n := r.only
 	if r.table != nil {
 		r.mu.Lock()
 		n = r.nodes[address]
 		r.mu.Unlock()
 	}
-	if n != nil {
+	if n == nil {
+		return
+	}
+	n.intro.changes.Add(1)
+	if waits {
 		n.slow.Store(true)
 	}
 }
@@ -219,6 +225,23 @@ func (c *Servers) SlotOf(key string) uint16 {
 		return 0
 	}
 	return lua.Slot(key)
+}
+
+// Parts parts what is to be asked of a node into what one script may do: so much at the most, and in a cluster of one slot.
+func Parts[T any](c *Servers, group []T, most int, slot func(T) uint16) (parts [][]T) {
+	if !c.Clustered() {
+		return slices.Collect(slices.Chunk(group, most))
+	}
+	slices.SortFunc(group, func(a, b T) int { return cmp.Compare(slot(a), slot(b)) })
+	for len(group) > 0 {
+		n := 1
+		for n < min(len(group), most) && slot(group[n]) == slot(group[0]) {
+			n++
+		}
+		parts = append(parts, group[:n])
+		group = group[n:]
+	}
+	return parts
 }
 
 // NodeOf returns the node that has a key, as far as is known.

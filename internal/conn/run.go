@@ -1,9 +1,9 @@
 package conn
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -47,14 +47,24 @@ func (c *Servers) Run(s *lua.Script, keys []string, args ...string) rueidis.Redi
 
 // runUntil runs a script, and those that go ahead of it in the same round trip.
 func (c *Servers) runUntil(ctx context.Context, n *Node, ahead []Job, s *lua.Script, keys, args []string) rueidis.RedisResult {
+	n.begin()
+	return c.runBegun(ctx, n, ahead, s, keys, args)
+}
+
+// runBegun is runUntil for a command that has begun at its node ([Node.begin]).
+func (c *Servers) runBegun(ctx context.Context, n *Node, ahead []Job, s *lua.Script, keys, args []string) rueidis.RedisResult {
+	defer n.said.flying.Add(-1)
+	began := time.Now()
+	if !n.known(began) {
+		if err := n.introduced(ctx, c.commands); err != nil {
+			return unanswered(ahead, err)
+		}
+		began = time.Now()
+	}
 	if !c.flights.begin() {
-		return unanswered(ahead, rueidis.ErrClosing)
+		return unanswered(ahead, errUnbegun)
 	}
 	defer c.flights.end()
-	began := time.Now()
-	if n.flying.Add(1) > 1 {
-		n.piped.Store(true)
-	}
 	var res rueidis.RedisResult
 	if len(ahead) == 0 || c.runBehind(ctx, ahead, &res, s, keys, args) {
 		res = c.commands.Do(ctx, c.evalsha(c.commands.B(), s, keys, args))
@@ -62,16 +72,16 @@ func (c *Servers) runUntil(ctx context.Context, n *Node, ahead []Job, s *lua.Scr
 	if noScript(res) {
 		res = c.commands.Do(ctx, c.eval(c.commands.B(), s, keys, args))
 	}
-	n.flying.Add(-1)
 	err := res.NonRedisError()
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		res = rueidis.NewErrorResult(errSilent) // It was not the caller's deadline.
 	}
 	if err != nil && ctx.Err() == nil {
-		n.piped.Store(false) // The connection is broken: the next command has a new one.
+		n.said.piped.Store(false) // The connection is broken: the next command has a new one.
 		c.routes.doubt()
 	}
 	if err == nil {
+		n.said.answers.Add(1)
 		c.demoted(res)
 	}
 	took := time.Since(began)
@@ -130,6 +140,9 @@ func (c *Servers) runBehind(ctx context.Context, ahead []Job, res *rueidis.Redis
 
 // unanswered is the result of a script, and of those ahead of it, where there is no answer.
 func unanswered(ahead []Job, err error) rueidis.RedisResult {
+	if errors.Is(err, lease.ErrClosed) {
+		err = errUnbegun // The client was closed before anything was sent.
+	}
 	res := rueidis.NewErrorResult(err)
 	for i := range ahead {
 		ahead[i].Result = res
@@ -156,8 +169,8 @@ func (c *Servers) demoted(res rueidis.RedisResult) {
 // errSilent is what rueidis' own time limits come to.
 var errSilent = errors.New("no answer from Redis in time")
 
-// SlowAnswer is how long an answer takes from which on a call does not wait for it on its own goroutine.
-const SlowAnswer = 250 * time.Millisecond
+// SlowAnswer is [retry.SlowAnswer].
+const SlowAnswer = retry.SlowAnswer
 
 // RunFor runs a script for a caller whose context may end. An error of the context leaves open whether the
 // script ran.
@@ -178,17 +191,12 @@ func (c *Servers) RunBehind(ctx context.Context, ahead []Job, s *lua.Script, key
 	case ctx.Done() == nil:
 		return c.runUntil(ctx, n, ahead, s, keys, args)
 	case n.Sluggish():
-		jobs := slices.Clone(ahead) // It may go on when this has returned.
-		res, err := InBackground(ctx, c, func() (rueidis.RedisResult, error) {
-			return c.runUntil(c.Patient, n, jobs, s, keys, args), nil
-		})
-		if err != nil {
+		if err := c.awaited(ctx, n); err != nil {
 			return unanswered(ahead, err)
 		}
-		copy(ahead, jobs)
-		return res
-	case n.piped.Load() || n.flying.Load() > 0:
-		return c.runUntil(noDeadline{ctx}, n, ahead, s, keys, args)
+		return c.runAside(ctx, n, ahead, s, keys, args)
+	case n.said.piped.Load() || n.said.flying.Load() > 0:
+		return c.runShared(ctx, n, ahead, s, keys, args)
 	}
 	deadline := time.Now().Add(AnswerTime)
 	if d, ok := ctx.Deadline(); ok {
@@ -196,12 +204,64 @@ func (c *Servers) RunBehind(ctx context.Context, ahead []Job, s *lua.Script, key
 	}
 	w := &watched{ctx: ctx, began: time.Now(), deadline: deadline}
 	if !n.watching.CompareAndSwap(nil, w) { // Another call began at the same moment: only one can be watched.
-		return c.runUntil(noDeadline{ctx}, n, ahead, s, keys, args)
+		return c.runShared(ctx, n, ahead, s, keys, args)
 	}
 	c.Timers.Before(&n.watcher, w.began.Add(SlowAnswer))
 	res := c.runUntil(w, n, ahead, s, keys, args)
 	n.watching.CompareAndSwap(w, nil)
 	return res
+}
+
+// runShared runs a script on a connection that others use at the moment.
+func (c *Servers) runShared(ctx context.Context, n *Node, ahead []Job, s *lua.Script, keys, args []string) rueidis.RedisResult {
+	if n.begin() > c.places {
+		n.said.flying.Add(-1)
+		for n.said.flying.Load() >= c.places && !n.Sluggish() { // Else they could take the places of those that have begun.
+			if err := c.Rest(ctx, time.Millisecond); err != nil {
+				return unanswered(ahead, err)
+			}
+		}
+		return c.runAside(ctx, n, ahead, s, keys, args)
+	}
+	return c.runBegun(noDeadline{ctx}, n, ahead, s, keys, args)
+}
+
+// runAside runs a script that may go on when its caller has gone. That is for a connection that may be silent, and for one
+// whose ring may be full: rueidis looks at a context only when a command has its place there, and each that was given up
+// has its place until the connection breaks. With as many under way as are left then, the first that is given up makes its
+// node sluggish.
+func (c *Servers) runAside(ctx context.Context, n *Node, ahead []Job, s *lua.Script, keys, args []string) rueidis.RedisResult {
+	jobs, patient := slices.Clone(ahead), c.Patient
+	if c.sockets != nil {
+		patient = hasty
+	}
+	res, err := InBackground(ctx, c, func() (rueidis.RedisResult, error) {
+		return c.runUntil(patient, n, jobs, s, keys, args), nil
+	})
+	if err != nil {
+		return unanswered(ahead, err)
+	}
+	copy(ahead, jobs)
+	return res
+}
+
+// awaited waits until a connection to a node may be tried, where the last ones have failed. Its error says that nothing was
+// sent.
+func (c *Servers) awaited(ctx context.Context, n *Node) error {
+	if c.sockets == nil {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.life, cancel)()
+	err := c.sockets.gate.await(ctx, cmp.Or(n.address, c.name))
+	switch {
+	case err == nil:
+		return nil
+	case c.Over():
+		return rueidis.ErrClosing
+	}
+	return &undialled{err}
 }
 
 // noDeadline is a context without its deadline, which still ends it: of two ways to end, rueidis would look at
@@ -259,19 +319,22 @@ func (c *Servers) RunBeside(n *Node, jobs []Job) []rueidis.RedisResult {
 
 // pipe runs scripts in one round trip, and again in full those that the server did not know.
 func (c *Servers) pipe(rc rueidis.Client, n *Node, jobs []Job) []rueidis.RedisResult {
+	way, limit := &n.renewed, c.renewalTime
+	if rc == c.commands {
+		way, limit = &n.said, c.answerTime
+	}
+	way.begin(c, limit)
+	defer way.flying.Add(-1)
+	if err := n.introduced(c.Patient, rc); err != nil {
+		return slices.Repeat([]rueidis.RedisResult{rueidis.NewErrorResult(err)}, len(jobs))
+	}
 	if !c.flights.begin() {
-		return slices.Repeat([]rueidis.RedisResult{rueidis.NewErrorResult(rueidis.ErrClosing)}, len(jobs))
+		return slices.Repeat([]rueidis.RedisResult{rueidis.NewErrorResult(errUnbegun)}, len(jobs))
 	}
 	defer c.flights.end()
 	cmds := make([]rueidis.Completed, len(jobs))
 	for i, j := range jobs {
 		cmds[i] = c.evalsha(rc.B(), j.Script, j.Keys, j.Args)
-	}
-	if rc == c.commands {
-		if n.flying.Add(1) > 1 {
-			n.piped.Store(true)
-		}
-		defer n.flying.Add(-1)
 	}
 	var began time.Time
 	if c.opts.Requests != nil {
@@ -296,6 +359,9 @@ func (c *Servers) pipe(rc rueidis.Client, n *Node, jobs []Job) []rueidis.RedisRe
 		}
 	}
 	if len(results) > 0 {
+		if results[0].NonRedisError() == nil {
+			way.answers.Add(1)
+		}
 		c.demoted(results[0]) // What a node is, it says to all of them.
 		if c.opts.Requests != nil {
 			c.tell(n, time.Since(began), results[0].Error())
@@ -312,20 +378,19 @@ func (c *Servers) Counted() string {
 	return "1"
 }
 
-// Repeats is for how many ms a request may come again that is given up at a time: an attempt that is sent by then may be
-// under way for long.
-func Repeats(last time.Time) string {
-	return strconv.FormatInt((max(time.Until(last), 0) + LongestAttempt).Milliseconds(), 10)
-}
-
 // Repeat runs a script again and again until it is answered: it must do the same when it runs twice. args gets each
-// attempt; late is told of those that came too late, and more time is left for the next. It gives up when ctx ends; then
-// the error wraps [lease.ErrOutcomeUnknown] if the script may have run.
+// attempt; late is told how many came too late, and more time is left for the next. It gives up when ctx ends, with an
+// error that wraps [lease.ErrUnavailable], and [lease.ErrOutcomeUnknown] if the script may have run. passes says after which errors it is sent again:
+// [Transient] or [Mendable].
 func (c *Servers) Repeat(
-	ctx context.Context, s *lua.Script, keys []string, args func(Attempt) []string, late func(*Node, Attempt, lua.Head),
+	ctx context.Context, s *lua.Script, keys []string, passes func(error) bool,
+	args func(Attempt) []string, late func(*Node, Attempt, lua.Head),
 ) (Attempt, lua.Tuple, error) {
-	budget, unsure := AttemptTime, false
+	budget, unsure, id := AttemptTime, false, c.ID()
 	for tries := 0; ; tries++ {
+		if c.ID() != id { // The keys, or the arguments, are of one that a copy has.
+			return Attempt{}, lua.Tuple{}, Unsure(unsure, lease.ErrCopied)
+		}
 		n := c.NodeOf(keys[0])
 		a := n.Attempt(budget)
 		r, err := s.Tuple(c.RunFor(ctx, s, keys, args(a)...))
@@ -336,16 +401,16 @@ func (c *Servers) Repeat(
 			continue
 		case err == nil:
 			return a, r, nil
-		case Answered(err) && !Transient(err):
-			return a, r, Advise(err)
+		case Answered(err) && !passes(err):
+			return a, r, Unsure(unsure, Advise(err))
 		case !Answered(err) && !Unsent(err):
-			unsure = true
+			unsure = !s.Reads
 		}
-		if !Transient(err) && ctx.Err() == nil {
+		if !passes(err) && ctx.Err() == nil {
 			return a, r, Unsure(unsure, Advise(err))
 		}
 		if ended := c.Rest(ctx, retry.Backoff(tries)); ended != nil {
-			return a, r, Unsure(unsure, fmt.Errorf("%w (last error: %w)", ended, Advise(err)))
+			return a, r, Unsure(unsure, GaveUp(ctx, ended, err))
 		}
 	}
 }

@@ -77,10 +77,10 @@ func parseSlots(asked string, ranges []rueidis.RedisMessage, epochs map[string]u
 }
 
 // parseEpochs reads the answer to CLUSTER NODES: a line a node, of id, address, flags, master, two times, the epoch of
-// its configuration, and more.
+// its configuration, and more. rueidis puts "txt:" before it where the server speaks RESP3.
 func parseEpochs(text string) map[string]uint64 {
 	epochs := make(map[string]uint64)
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(strings.TrimPrefix(text, "txt:")) {
 		if fields := strings.Fields(line); len(fields) > 6 {
 			if epoch, err := strconv.ParseUint(fields[6], 10, 64); err == nil {
 				epochs[fields[0]] = epoch

@@ -1,12 +1,14 @@
 package conn
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -18,26 +20,29 @@ type sockets struct {
 	life context.Context // ends when there are to be no more
 	end  context.CancelFunc
 
-	flights *flights // the commands on these connections, where they are counted
+	flights *flights                 // the commands on these connections, where they are counted
+	resp2   atomic.Bool              // connections begin without HELLO
+	refused atomic.Pointer[greeting] // the newest first reply that was an error, or none
+	gate    *gate                    // which they go through
 
-	mu      sync.Mutex           // guards the fields below
-	gone    func(address string) // told of each that closes; nil if nobody wants to know
+	mu      sync.Mutex                      // guards the fields below
+	told    func(address string, gone bool) // of each that is made or closes; nil if nobody wants to know
 	open    map[*socket]struct{}
 	changed map[string]uint64 // the number of the last that was made or has ended, by address; under "" of all
 	count   uint64
 }
 
 func newSockets() *sockets {
-	s := &sockets{flights: newFlights(), open: make(map[*socket]struct{}), changed: make(map[string]uint64)}
+	s := &sockets{flights: newFlights(), gate: newGate(), open: make(map[*socket]struct{}), changed: make(map[string]uint64)}
 	s.life, s.end = context.WithCancel(context.Background())
 	return s
 }
 
-// tell lets f know of each connection that closes.
-func (s *sockets) tell(f func(address string)) {
+// tell lets f know of each connection that is made or closes.
+func (s *sockets) tell(f func(address string, gone bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.gone = f
+	s.told = f
 }
 
 // change is a number that is another one as soon as a connection to an address, or any if it is empty, was made or has ended.
@@ -57,6 +62,12 @@ type socket struct {
 	net.Conn
 	address string
 	all     *sockets
+	heard   atomic.Bool // the first reply has come
+	made    time.Time
+	asked   atomic.Int64 // when, in ns, what was sent since the last answer was; 0 if nothing was
+	login   bool         // it is to a sentinel, which has a login of its own
+	greets  bool         // a HELLO is still to be replaced; as unsent, for who writes
+	unsent  []byte       // a part of a command, until then
 }
 
 // Write lets the goroutines that are ready go first where many commands are under way. What they send waits meanwhile, and
@@ -66,7 +77,21 @@ func (s *socket) Write(b []byte) (int, error) {
 	if s.all.flights.n.Load() > crowd {
 		runtime.Gosched()
 	}
-	return s.Conn.Write(b)
+	whole := len(b)
+	if s.greets {
+		if b = s.greet(b); len(b) == 0 {
+			return whole, nil
+		}
+	}
+	if s.asked.Load() == 0 {
+		s.asked.Store(time.Now().UnixNano())
+	}
+	n, err := s.Conn.Write(b)
+	if err != nil {
+		s.unwritten()
+		return n, err
+	}
+	return whole, nil
 }
 
 // Close closes the connection.
@@ -74,10 +99,10 @@ func (s *socket) Close() error {
 	s.all.mu.Lock()
 	delete(s.all.open, s)
 	s.all.changedLocked(s.address)
-	gone := s.all.gone
+	told := s.all.told
 	s.all.mu.Unlock()
-	if gone != nil {
-		gone(s.address)
+	if told != nil {
+		told(s.address, true)
 	}
 	return s.Conn.Close()
 }
@@ -88,21 +113,67 @@ func (s *sockets) dialer(o rueidis.ClientOption) func(context.Context, string, *
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(s.life, cancel)()
-		conn, err := connect(ctx, o, address, d, t)
+		n, err := s.gate.enter(ctx, address)
 		if err != nil {
 			return nil, &undialled{err}
 		}
-		made := &socket{Conn: conn, address: address, all: s}
+		conn, err := connect(ctx, o, address, d, t)
+		if err != nil {
+			s.gate.failed(address, n, err)
+			return nil, &undialled{err}
+		}
+		conn = &tried{Conn: conn, gate: s.gate, address: address, number: n}
+		own := d.Resolver != nil && d.Resolver == o.Sentinel.Dialer.Resolver
+		made := &socket{Conn: conn, address: address, all: s, made: time.Now(), login: own, greets: s.resp2.Load()}
 		s.mu.Lock()
-		defer s.mu.Unlock()
 		if s.life.Err() != nil {
+			s.mu.Unlock()
 			_ = conn.Close()
 			return nil, net.ErrClosed
 		}
 		s.changedLocked(address)
 		s.open[made] = struct{}{}
+		told := s.told
+		s.mu.Unlock()
+		if told != nil {
+			told(address, false)
+		}
 		return made, nil
 	}
+}
+
+// A sentinelAddress is the address of a sentinel.
+type sentinelAddress struct{ net.Addr }
+
+// RemoteAddr is all that a function for the login is told of a connection.
+func (s *socket) RemoteAddr() net.Addr {
+	if s.login {
+		return sentinelAddress{s.Conn.RemoteAddr()}
+	}
+	return s.Conn.RemoteAddr()
+}
+
+// withSentinels gives connections to sentinels what rueidis does not: a limit of the time for dialling, and their own user
+// and password where a function has those of the servers. Their resolver, which nobody else has, marks such connections.
+func withSentinels(o rueidis.ClientOption) rueidis.ClientOption {
+	own := &o.Sentinel
+	own.Dialer.Timeout = cmp.Or(own.Dialer.Timeout, AnswerTime)
+	login, resolver := o.AuthCredentialsFn, new(net.Resolver)
+	if login == nil {
+		return o
+	}
+	if r := own.Dialer.Resolver; r != nil {
+		resolver.PreferGo, resolver.StrictErrors, resolver.Dial = r.PreferGo, r.StrictErrors, r.Dial
+	}
+	own.Dialer.Resolver = resolver
+	user, password := own.Username, own.Password
+	o.AuthCredentialsFn = func(c rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+		if _, is := c.Address.(sentinelAddress); is {
+			return rueidis.AuthCredentials{Username: user, Password: password}, nil
+		}
+		return login(c)
+	}
+	return o
 }
 
 // undialled is why there is no connection.
@@ -129,22 +200,26 @@ func connect(ctx context.Context, o rueidis.ClientOption, address string, d *net
 
 // cut closes every connection to an address, or all if it is empty. A call that waits for an answer gets an error,
 // and the next call makes a new one.
-func (s *sockets) cut(address string) {
+func (s *sockets) cut(address string) { s.cutThose(address, func(*socket) bool { return true }) }
+
+// cutThose is cut for some of them.
+func (s *sockets) cutThose(address string, those func(*socket) bool) {
 	s.mu.Lock()
 	var cut []*socket
 	for made := range s.open {
-		if address == "" || made.address == address {
+		if (address == "" || made.address == address) && those(made) {
 			cut = append(cut, made)
 			delete(s.open, made)
 			s.changedLocked(made.address)
 		}
 	}
-	gone := s.gone
+	told := s.told
 	s.mu.Unlock()
 	for _, made := range cut {
-		if gone != nil {
-			gone(made.address)
+		if told != nil {
+			told(made.address, true)
 		}
+		made.Conn.(*tried).broke(errUseless) // Also of one that has done its work: what is there is of no use now.
 		_ = made.Conn.Close()
 	}
 }

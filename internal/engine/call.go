@@ -17,15 +17,20 @@ type Call struct {
 	Watch *Watch
 	// Life is the client's, and ends with its Close.
 	Life context.Context
-	// Once is one attempt of a call that began then. It keeps place up to date: how many are before the call, -1 as long as
-	// that is not known.
-	Once func(ctx context.Context, begun time.Time, place *int) (*lease.Lease, error)
+	// Once is one attempt of a call that began then. It keeps up to date how far that has come.
+	Once func(ctx context.Context, begun time.Time, at *Place) (*lease.Lease, error)
 	// Again reports whether there may be another after an error.
 	Again func(error) bool
 	// Trouble, if not nil, is why the servers cannot be asked, as far as is known.
 	Trouble func() error
 	// Between, if not nil, is called with the error of an attempt before the next.
 	Between func(context.Context, error)
+}
+
+// A Place is how far a call has come.
+type Place struct {
+	Ahead    int  // how many are before it, -1 as long as that is not known
+	Answered bool // the servers have answered the present attempt
 }
 
 // Acquire tries until there is a hold, ctx or the client's life ends, or an error is final. Errors tell the place and
@@ -43,36 +48,46 @@ func (c Call) Acquire(ctx context.Context) (*lease.Lease, error) {
 }
 
 func (c Call) insist(ctx context.Context) (*lease.Lease, error) {
-	begun, place := time.Now(), -1
+	begun, at := time.Now(), Place{Ahead: -1}
 	var last error
 	for tries := 0; ; tries++ {
-		held, err := c.Once(ctx, begun, &place)
+		at.Answered = false
+		held, err := c.Once(ctx, begun, &at)
 		switch {
 		case err == nil:
 			return held, nil
 		case c.Life.Err() != nil: // The rest is none.
+		case ctx.Err() != nil && at.Answered:
+			last = nil
 		case ctx.Err() != nil:
-			if c.Trouble != nil {
-				last = cmp.Or(c.Trouble(), last)
-			}
 		case errors.Is(err, lease.ErrBusy):
 			return nil, err
 		case !c.Again(err):
-			return nil, WaitError(place, begun, nil, err)
+			return nil, WaitError(at.Ahead, begun, nil, err)
 		default:
 			last = err
 		}
 		if Rest(ctx, c.Life, retry.Backoff(tries)) != nil {
-			why := lease.ErrClosed
-			if c.Life.Err() == nil {
-				why = retry.WhyEnded(ctx)
+			if c.Life.Err() != nil {
+				return nil, WaitError(at.Ahead, begun, last, lease.ErrClosed)
 			}
-			return nil, WaitError(place, begun, last, why)
+			trouble := c.trouble()
+			return nil, &lease.WaitError{
+				Place: at.Ahead, Waited: time.Since(begun), Last: cmp.Or(trouble, last), Err: retry.WhyEnded(ctx),
+				Unanswered: trouble != nil || !at.Answered,
+			}
 		}
 		if c.Between != nil {
 			c.Between(ctx, err)
 		}
 	}
+}
+
+func (c Call) trouble() error {
+	if c.Trouble == nil {
+		return nil
+	}
+	return c.Trouble()
 }
 
 // Rest waits for d, or less if the first of two contexts ends, and then returns why.

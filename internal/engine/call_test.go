@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // attempts is a call whose attempts come to these ends, and then to a hold. Each sets a place.
@@ -18,12 +21,12 @@ func attempts(life context.Context, ends ...error) (Call, *lease.Lease) {
 	held := new(Grip).Take(context.Background(), lease.Terms{
 		Until: lease.Until{Deadline: time.Now().Add(time.Hour)}, Release: func(context.Context) error { return nil },
 	}, Limits{}, nil)
-	return Call{Line: &Line{}, Life: life, Again: passes, Once: func(_ context.Context, _ time.Time, place *int) (*lease.Lease, error) {
+	return Call{Line: &Line{}, Life: life, Again: passes, Once: func(_ context.Context, _ time.Time, at *Place) (*lease.Lease, error) {
 		if len(ends) == 0 {
 			return held, nil
 		}
 		err := ends[0]
-		*place, ends = 7, ends[1:]
+		at.Ahead, ends = 7, ends[1:]
 		return nil, err
 	}}, held
 }
@@ -33,8 +36,7 @@ func TestACallGoesOnAfterAnAttemptThatWasLostByNoFaultOfIts(t *testing.T) {
 		c, want := attempts(t.Context(), errPasses, errPasses)
 		var between []error
 		c.Between = func(_ context.Context, err error) { between = append(between, err) }
-		held, err := c.Acquire(t.Context())
-		require.NoError(t, err)
+		held := kit.Got(c.Acquire(t.Context()))(t)
 		require.Same(t, want, held)
 		require.Equal(t, []error{errPasses, errPasses}, between)
 		require.NoError(t, held.Release(t.Context()))
@@ -46,10 +48,8 @@ func TestACallThatRestsEndsWithItsClient(t *testing.T) {
 		life, end := context.WithCancel(t.Context())
 		c, held := attempts(life, errPasses)
 		defer func() { _ = held.Release(t.Context()) }() // It ends its clock.
-		c.Once = func(context.Context, time.Time, *int) (*lease.Lease, error) { return nil, errPasses }
-		limit, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		ended := make(chan error)
+		c.Once = func(context.Context, time.Time, *Place) (*lease.Lease, error) { return nil, errPasses }
+		limit, ended := kit.Within(t, time.Minute), make(chan error)
 		go func() {
 			_, err := c.Acquire(limit)
 			ended <- err
@@ -69,34 +69,52 @@ func TestTheErrorOfACallSaysHowFarItHadCome(t *testing.T) {
 		defer func() { _ = held.Release(t.Context()) }() // It ends its clock.
 		_, err := c.Acquire(t.Context())
 		require.ErrorIs(t, err, errStays)
-		var wait *lease.WaitError
-		require.ErrorAs(t, err, &wait)
+		wait := kit.As[*lease.WaitError](t, err)
 		require.Equal(t, 7, wait.Place)
 		require.Positive(t, wait.Waited, "it has rested")
 		require.NoError(t, wait.Last, "what is final says it all")
 
-		c.Once = func(context.Context, time.Time, *int) (*lease.Lease, error) { return nil, lease.ErrBusy }
+		c.Once = func(context.Context, time.Time, *Place) (*lease.Lease, error) { return nil, lease.ErrBusy }
 		_, err = c.Acquire(t.Context())
 		require.Equal(t, lease.ErrBusy, err)
 
-		c.Once = func(context.Context, time.Time, *int) (*lease.Lease, error) { return nil, errPasses }
-		short, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		c.Once = func(context.Context, time.Time, *Place) (*lease.Lease, error) { return nil, errPasses }
+		short := kit.Within(t, time.Minute)
 		_, err = c.Acquire(short)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorAs(t, err, &wait)
 		require.ErrorIs(t, wait.Last, errPasses)
+		require.ErrorIs(t, err, lease.ErrUnavailable)
 		require.Equal(t, -1, wait.Place)
 
 		trouble := errors.New("trouble")
 		c.Trouble = func() error { return trouble }
-		_, err = c.insist(short)
-		require.ErrorAs(t, err, &wait)
+		require.ErrorAs(t, kit.Err(c.insist(short)), &wait)
 		require.ErrorIs(t, wait.Last, trouble, "the reason that is known for it all")
+		require.ErrorIs(t, wait, lease.ErrUnavailable)
+
+		seen := errPasses
+		c.Once = func(ctx context.Context, _ time.Time, at *Place) (*lease.Lease, error) {
+			if seen == nil {
+				at.Answered = true
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			err := seen
+			seen = nil
+			return nil, err
+		}
+		c.Trouble = func() error { return nil }
+		require.ErrorAs(t, kit.Err(c.insist(kit.Within(t, time.Minute))), &wait)
+		require.NotErrorIs(t, wait, lease.ErrUnavailable, "it was answered since")
+		require.NoError(t, wait.Last)
+		c.Trouble = func() error { return trouble }
+		require.ErrorIs(t, kit.Err(c.insist(kit.Within(t, time.Minute))), lease.ErrUnavailable, "it was, but is not any more")
 
 		end()
-		_, err = c.insist(t.Context())
+		err = kit.Err(c.insist(kit.Within(t, time.Minute)))
 		require.ErrorIs(t, err, lease.ErrClosed)
+		require.NotErrorIs(t, err, lease.ErrUnavailable)
 	})
 }
 
@@ -189,4 +207,137 @@ func TestAHoldHasItsMaximumWithinALimit(t *testing.T) {
 	for _, l := range []Limits{{Hold: time.Hour + 1}, {Hold: -1}, {Stall: time.Hour + 1}, {Stall: -1}, {Stall: time.Microsecond}} {
 		require.ErrorIs(t, l.Check(time.Hour), lease.ErrInvalid, "%+v", l)
 	}
+}
+
+// seen keeps what an observer is told.
+type seen struct {
+	mu  sync.Mutex // guards all
+	all []observe.Observation
+}
+
+func (s *seen) Observe(_ context.Context, o observe.Observation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, o)
+}
+
+func (s *seen) moments() (all []observe.Moment) {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.all {
+		all = append(all, o.Moment)
+	}
+	return all
+}
+
+var errRelease = errors.New("no answer")
+
+// held is a call that waits for so long and gets a hold whose release ends with err.
+func held(wait time.Duration, err error, grip *Grip) func(context.Context) (*lease.Lease, error) {
+	return func(ctx context.Context) (*lease.Lease, error) {
+		time.Sleep(wait) // Of the bubble.
+		how := lease.Terms{
+			Token: 7, Waited: wait, Until: lease.Until{Deadline: time.Now().Add(time.Hour), Slept: lease.Slept()},
+			Release: func(context.Context) error { return err }, Unlock: func() {},
+		}
+		return grip.Take(ctx, how, Limits{}, nil), nil
+	}
+}
+
+func TestAWatchTellsEachCallAndHoldToItsEnd(t *testing.T) {
+	for name, x := range map[string]struct {
+		wait time.Duration
+		end  func(l *lease.Lease, g *Grip)
+		want []observe.Moment
+		err  error
+	}{
+		"a release": {0, func(l *lease.Lease, _ *Grip) { _ = l.Release(context.Background()) }, []observe.Moment{observe.Released}, errRelease},
+		"an unlock": {0, func(l *lease.Lease, _ *Grip) { l.Unlock() }, []observe.Moment{observe.Released}, nil},
+		"a loss":    {0, func(_ *lease.Lease, g *Grip) { g.Lose(lease.ErrForced) }, []observe.Moment{observe.Lost}, lease.ErrForced},
+		"a loss, then released": {0, func(l *lease.Lease, g *Grip) {
+			g.Lose(lease.ErrForced)
+			synctest.Wait()
+			_ = l.Release(context.Background())
+		}, []observe.Moment{observe.Lost}, lease.ErrForced},
+		"a loss, and an unlock at once": {0, func(l *lease.Lease, g *Grip) {
+			g.Lose(lease.ErrForced)
+			l.Unlock()
+			synctest.Wait()
+		}, []observe.Moment{observe.Lost}, lease.ErrForced},
+		"a long hold": {0, func(l *lease.Lease, _ *Grip) { time.Sleep(25 * time.Second); l.Unlock() }, // Of the bubble.
+			[]observe.Moment{observe.HeldLong, observe.HeldLong, observe.Released}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, g := &seen{}, &Grip{}
+				w := NewWatch(s, nil, 10*time.Second, 10*time.Second, "who", "some", "where")
+				l := kit.Got(w.Acquire(t.Context(), "lock", "name", held(45*time.Second, errRelease, g)))(t)
+				x.end(l, g)
+				want := append([]observe.Moment{observe.Asked, observe.WaitedLong, observe.WaitedLong, observe.WaitedLong, observe.Granted}, x.want...)
+				require.Equal(t, want, s.moments())
+				last := s.all[len(s.all)-1]
+				require.Equal(t, uint64(7), last.Token)
+				require.ErrorIs(t, last.Err, x.err)
+				require.NotEmpty(t, last.Ticket)
+				time.Sleep(time.Hour) // Of the bubble: nothing more is told.
+				require.Equal(t, want, s.moments())
+				w.Stop()
+			})
+		})
+	}
+}
+
+func TestAWatchTellsOfACallThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &seen{}
+		w := NewWatch(s, nil, time.Second, time.Second, "who", "some", "where")
+		_, err := w.Acquire(t.Context(), "lock", "name", func(context.Context) (*lease.Lease, error) { return nil, lease.ErrBusy })
+		require.ErrorIs(t, err, lease.ErrBusy)
+		time.Sleep(time.Hour) // Of the bubble: nothing more is told.
+		require.Equal(t, []observe.Moment{observe.Asked, observe.Failed}, s.moments())
+		require.ErrorIs(t, s.all[1].Err, lease.ErrBusy)
+
+		var nobody *Watch
+		_, err = nobody.Acquire(t.Context(), "lock", "name", func(context.Context) (*lease.Lease, error) { return nil, lease.ErrBusy })
+		require.ErrorIs(t, err, lease.ErrBusy)
+		nobody.Stop()
+		require.Nil(t, NewWatch(nil, nil, 0, 0, "", "some", "where"))
+	})
+}
+
+func TestAWatchTellsOnceOfAPlaceAndOfALongWaitWithTheLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &seen{}
+		w := NewWatch(s, nil, 0, 10*time.Second, "who", "some", "where")
+		l, err := w.Acquire(t.Context(), "lock", "name", func(ctx context.Context) (*lease.Lease, error) {
+			time.Sleep(15 * time.Second) // Of the bubble.
+			Queued(ctx, -1)
+			Queued(ctx, 3)
+			l, err := held(15*time.Second, nil, &Grip{})(ctx)
+			Queued(ctx, 2)
+			return l, err
+		})
+		require.NoError(t, err)
+		Queued(l.Context(), 5)
+		Queued(t.Context(), 5)
+		require.Equal(t, []observe.Moment{observe.Asked, observe.WaitedLong, observe.Queued, observe.WaitedLong, observe.Granted}, s.moments())
+		require.Equal(t, []int{-1, -1, 3}, []int{s.all[1].Place, s.all[2].Place, s.all[3].Place})
+		l.Unlock()
+		w.Stop()
+	})
+}
+
+// The context of a hold leads to no other: a call with it, of a client that nobody watches, tells nothing.
+func TestAHoldWithinAnotherTellsOfItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &seen{}
+		outer, err := NewWatch(s, nil, 0, 0, "who", "some", "where").Acquire(t.Context(), "lock", "outer", held(0, nil, &Grip{}))
+		require.NoError(t, err)
+		var nobody *Watch
+		kit.Got(nobody.Acquire(outer.Context(), "lock", "inner", held(0, nil, &Grip{})))(t).Unlock()
+		require.Equal(t, []observe.Moment{observe.Asked, observe.Granted}, s.moments())
+		outer.Unlock()
+		require.Equal(t, []observe.Moment{observe.Asked, observe.Granted, observe.Released}, s.moments())
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -18,6 +19,10 @@ type Session struct {
 	Until   lease.Until   // as long as it is certain
 	Changed chan struct{} // closed, and replaced, when it has more time, or less
 	Hurry   func()        // asks for more time now; nil where that comes by itself
+
+	// guarded by the client's core
+	asked   time.Time // when it asked for more time, until that is answered
+	trouble error     // why that was not answered the last time
 }
 
 // NewSession makes one of a client.
@@ -52,6 +57,32 @@ func (c *Core[S, T]) ExtendLocked(s S, u lease.Until) {
 		}
 	}
 	s.base().ChangeLocked()
+}
+
+// AskLocked notes that a session asks for more time.
+func (s *Session) AskLocked(at time.Time) { s.asked = at }
+
+// AnswerLocked notes that it has been answered, or why not.
+func (s *Session) AnswerLocked(trouble error) { s.asked, s.trouble = time.Time{}, trouble }
+
+var (
+	errNoSession = errors.New("there is no session")
+	errSilent    = errors.New("no answer yet")
+)
+
+// Trouble is why the servers do not answer, as far as the session of the client knows: it has asked for more time in vain,
+// or waits for the answer, or there is none.
+func (c *Core[S, T]) Trouble() error {
+	c.Lock()
+	defer c.Unlock()
+	if c.Session == *new(S) {
+		return errNoSession
+	}
+	s := c.Session.base()
+	if s.trouble == nil && !s.asked.IsZero() && time.Since(s.asked) > retry.SlowAnswer {
+		return errSilent
+	}
+	return s.trouble
 }
 
 // FailingLocked notes why a session gets no more time: none since then.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -16,8 +17,7 @@ func TestAClientIsNamedInOneLine(t *testing.T) {
 	require.Regexp(t, `^a_b_c_d_@[^@#]+#\d+$`, Who("a@b#c\nd\x00"))
 	require.Regexp(t, `^x{64}@[^@#]+#\d+$`, Who(strings.Repeat("x", 1000)))
 	require.Contains(t, Who(""), "names.test@", "without a name it is the program's")
-	host, err := os.Hostname()
-	require.NoError(t, err)
+	host := must.Got(os.Hostname())(t)
 	require.Contains(t, Who("worker"), "@"+host+"#")
 }
 

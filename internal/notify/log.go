@@ -2,6 +2,7 @@ package notify
 
 import (
 	"context"
+	"errors"
 	"log"
 	"log/slog"
 	"runtime/debug"
@@ -9,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
 )
 
@@ -17,6 +19,8 @@ const (
 	LogQueue = 1024
 	// LogPatience is how long Close waits for a handler that does not return.
 	LogPatience = time.Second
+	// mostDiffering is of how many names a log says that clients state different numbers of permits: once of each.
+	mostDiffering = 1000
 )
 
 // A logger is an Observer that writes to a log, on a goroutine of its own: a handler may take its time.
@@ -25,6 +29,8 @@ type logger struct {
 	records chan logged
 	dropped atomic.Uint64
 
+	differ       sync.Map // names of which observe.Differs is written already, as it is told of each request
+	differing    atomic.Int64
 	warned, once sync.Once
 	end          chan struct{}
 	done         chan struct{}
@@ -53,7 +59,7 @@ func newLogger(log *slog.Logger) *logger {
 
 // Observe queues a record.
 func (l *logger) Observe(ctx context.Context, o observe.Observation) {
-	if !l.handler.Enabled(ctx, levelOf(&o)) {
+	if !l.handler.Enabled(ctx, levelOf(&o)) || o.Moment == observe.Differs && !l.isNew(o.Name) {
 		return
 	}
 	select {
@@ -61,6 +67,18 @@ func (l *logger) Observe(ctx context.Context, o observe.Observation) {
 	default:
 		l.dropped.Add(1)
 	}
+}
+
+// isNew notes that the log says of a name that clients state different numbers, and reports whether it has not yet.
+func (l *logger) isNew(name string) bool {
+	if l.differing.Load() >= mostDiffering {
+		return false
+	}
+	_, known := l.differ.LoadOrStore(name, nil)
+	if !known {
+		l.differing.Add(1)
+	}
+	return !known
 }
 
 // panicked queues the report of a panic of the observer. Without a log it goes where panics of handlers of net/http go.
@@ -125,7 +143,7 @@ func (l *logger) record(e logged) {
 		return
 	}
 	o := &e.o
-	r := slog.NewRecord(e.at, levelOf(o), sentence(o), 0)
+	r := slog.NewRecord(e.at, levelOf(o), messages[o.Moment], 0)
 	r.AddAttrs(slog.String("moment", o.Moment.String()), slog.String("kind", o.Kind), slog.String("name", o.Name))
 	if o.Ticket != "" {
 		r.AddAttrs(slog.String("ticket", o.Ticket))
@@ -147,8 +165,10 @@ func (l *logger) record(e logged) {
 		r.AddAttrs(slog.Duration("waited", o.Waited), slog.Int("place", o.Place))
 	case observe.HeldLong:
 		r.AddAttrs(slog.Duration("held", o.Held), slog.String("holder", o.Who), slog.Time("since", e.at.Add(-o.Held)))
-	case observe.Renewed, observe.RenewalFailed:
+	case observe.Renewed:
 		r.AddAttrs(slog.Duration("margin", o.Margin))
+	case observe.RenewalFailed:
+		r.AddAttrs(slog.Duration("margin", o.Margin), slog.Int("count", o.Count))
 	case observe.Skipped, observe.Expired:
 		r.AddAttrs(slog.Int("count", o.Count))
 	}
@@ -159,11 +179,21 @@ func (l *logger) record(e logged) {
 }
 
 // levelOf is the level of a moment: debug for the course of calls, info for what delays others, warn for what an operator
-// should look into.
+// should look into. Of an outage that is the first renewal that fails, and the loss: what is tried again in between is debug.
+// A loss that the program itself has asked for, by Close or by a maximum hold, is info.
 func levelOf(o *observe.Observation) slog.Level {
 	switch o.Moment {
-	case observe.Lost, observe.HeldLong, observe.RenewalFailed, observe.Missed, observe.Suspected:
+	case observe.HeldLong, observe.Missed, observe.Suspected, observe.Differs, observe.TwoMasters:
 		return slog.LevelWarn
+	case observe.Lost:
+		if errors.Is(o.Err, lease.ErrClientClosed) || errors.Is(o.Err, lease.ErrMaxHold) {
+			return slog.LevelInfo
+		}
+		return slog.LevelWarn
+	case observe.RenewalFailed:
+		if o.Count <= 1 {
+			return slog.LevelWarn
+		}
 	case observe.Released, observe.HandedOver:
 		if o.Err != nil {
 			return slog.LevelWarn

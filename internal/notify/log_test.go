@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,8 +21,10 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/notify"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
 )
 
@@ -75,7 +78,7 @@ func logging(t *testing.T, s redistest.Backend, h slog.Handler) *headwaiter.Clie
 	t.Helper()
 	c, err := headwaiter.Dial(headwaiter.Options{Redis: s.Option(), Name: "test", Log: slog.New(h), HeldTooLong: time.Minute})
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	t.Cleanup(func() { _ = c.Shutdown(context.Background()) })
 	return c
 }
 
@@ -97,7 +100,7 @@ func TestEachMomentHasItsLevelAndItsFields(t *testing.T) {
 		observe.Passed:        {slog.LevelDebug, []string{"waited"}},
 		observe.Failed:        {slog.LevelDebug, []string{"waited"}},
 		observe.Renewed:       {slog.LevelDebug, []string{"margin"}},
-		observe.RenewalFailed: {slog.LevelWarn, []string{"margin"}},
+		observe.RenewalFailed: {slog.LevelDebug, []string{"margin", "count"}},
 		observe.HeldLong:      {slog.LevelWarn, []string{"held", "holder", "since"}},
 		observe.Wanted:        {slog.LevelDebug, []string{"held"}},
 		observe.Released:      {slog.LevelDebug, []string{"held"}},
@@ -111,21 +114,24 @@ func TestEachMomentHasItsLevelAndItsFields(t *testing.T) {
 		observe.Missed:        {slog.LevelWarn, nil},
 		observe.Suspected:     {slog.LevelWarn, nil},
 		observe.GivenBack:     {slog.LevelInfo, nil},
+		observe.Differs:       {slog.LevelWarn, nil},
 	} {
 		h := &records{level: slog.LevelDebug}
 		l := notify.New(nil, slog.New(h), 0, 0, "")
 		o := full
 		o.Moment = moment
 		l.Tell(t.Context(), o)
-		o.Err = failure
+		if o.Err = failure; moment == observe.Differs {
+			l.Stop()
+			l = notify.New(nil, slog.New(h), 0, 0, "") // Of a name it is told once.
+		}
 		l.Tell(t.Context(), o)
 		l.Stop()
 		kept := h.kept()
 		require.Len(t, kept, 2, "%v: what was told is written before stop returns", moment)
 		require.Equal(t, moment.String(), attrs(kept[0])["moment"])
-		require.Regexp(t, "^headwaiter: .*\\bname\\b", kept[0].Message)
-		require.NotContains(t, kept[0].Message, "%")
-		require.Equal(t, kept[0].Message+": failure", kept[1].Message)
+		require.Regexp(t, "^headwaiter: [a-z ,]+$", kept[0].Message)
+		require.Equal(t, kept[0].Message, kept[1].Message, "messages are constant")
 		require.Equal(t, want.level, kept[0].Level, "%v", moment)
 		if moment == observe.Released || moment == observe.HandedOver {
 			want.level = slog.LevelWarn
@@ -141,59 +147,89 @@ func TestEachMomentHasItsLevelAndItsFields(t *testing.T) {
 	}
 }
 
-func TestASentenceLeavesOutWhatIsNotKnown(t *testing.T) {
+func TestWhatIsNotKnownIsLeftOutOfARecord(t *testing.T) {
 	h := &records{level: slog.LevelDebug}
 	l := notify.New(nil, slog.New(h), 0, 0, "")
-	for _, place := range []int{2, 0, -1} {
-		for _, m := range []observe.Moment{observe.Queued, observe.WaitedLong} {
-			l.Tell(t.Context(), observe.Observation{Moment: m, Name: "name", Place: place, Waited: time.Minute})
+	l.Tell(t.Context(), observe.Observation{Moment: observe.Queued, Name: "name", Place: 2})
+	l.Stop()
+	require.NotContains(t, attrs(h.kept()[0]), "waiting")
+	require.NotContains(t, attrs(h.kept()[0]), "error")
+}
+
+// Two services that disagree about a number would else write a line for each of their requests.
+func TestDifferentNumbersAreOneWarningAName(t *testing.T) {
+	h := &records{level: slog.LevelDebug}
+	l := notify.New(nil, slog.New(h), 0, 0, "")
+	for range 3 {
+		for i := range 1200 {
+			l.Served("semaphore", strconv.Itoa(i), 0, 0, false, true)
+			if i%100 == 0 {
+				kit.Eventually(t, "the log to be written", func() bool { return len(h.kept()) >= min(i, 1000) })
+			}
 		}
 	}
 	l.Stop()
-	require.Equal(t, []string{
-		"headwaiter: waits for name behind 2", "headwaiter: has waited for name for 1m0s and still waits, behind 2",
-		"headwaiter: waits for name behind 0", "headwaiter: has waited for name for 1m0s and still waits, behind 0",
-		"headwaiter: waits for name", "headwaiter: has waited for name for 1m0s and still waits",
-	}, h.messages())
-	require.NotContains(t, attrs(h.kept()[0]), "waiting")
+	require.Len(t, h.kept(), 1000, "at most")
+}
+
+// Whoever reads a log at night finds the beginning of an outage and what it has cost, and nothing that was asked for.
+func TestAnOutageIsOneWarningAHoldAndOneForItsLoss(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
+		h := &records{level: slog.LevelWarn}
+		c := logging(t, s, h)
+		held := func(name string, opts ...fairlock.Option) *lease.Lease {
+			return kit.Got(fairlock.New(c, name, opts...).Lock(t.Context()))(t)
+		}
+		short := held("short", headwaiter.WithMaxHold(5*time.Second))
+		require.ErrorIs(t, kit.Lost(t, short), lease.ErrMaxHold)
+		require.Empty(t, h.messages(), "its maximum is what was asked for")
+
+		cut := held("cut")
+		s.Fail("LOADING Redis is loading the dataset in memory")
+		<-cut.Context().Done()
+		s.Fail("")
+		synctest.Wait()
+		require.Equal(t, []string{
+			"headwaiter: a renewal failed, and is tried again until the lease is over", "headwaiter: lost a hold",
+		}, h.messages())
+
+		held("closed")
+		require.NoError(t, c.Shutdown(t.Context()))
+		require.Len(t, h.messages(), 2, "the end of a program is no loss to look into")
+	})
 }
 
 func TestTheLogTellsOfCallsInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := redistest.Bubble(t)
+	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
 		all, some := &records{level: slog.LevelDebug}, &records{level: slog.LevelInfo}
 		for _, h := range []*records{all, some} {
 			c := logging(t, s, h)
-			l, err := fairlock.New(c, "name").Lock(t.Context())
-			require.NoError(t, err)
+			l := kit.Got(fairlock.New(c, "name").Lock(t.Context()))(t)
 			synctime.Pass(61 * time.Second)
 			require.NoError(t, l.Release(t.Context()))
-			require.NoError(t, c.Close(t.Context()))
+			require.NoError(t, c.Shutdown(t.Context()))
 		}
 		usual := slices.DeleteFunc(all.messages(), func(m string) bool { return strings.Contains(m, "renewed") })
 		require.Equal(t, []string{
-			"headwaiter: asks for name", "headwaiter: holds name after 0s", "headwaiter: has held name for 1m0s and still holds it",
-			"headwaiter: released name after 1m1s",
+			"headwaiter: asks for a name", "headwaiter: holds a name", "headwaiter: has held a name for long, and still holds it",
+			"headwaiter: released a name",
 		}, usual)
 		require.Greater(t, len(all.messages()), len(usual)+10)
-		require.Equal(t, []string{"headwaiter: has held name for 1m0s and still holds it"}, some.messages())
+		require.Equal(t, []string{"headwaiter: has held a name for long, and still holds it"}, some.messages())
 	})
 }
 
 func TestALogThatBlocksDelaysNoLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := redistest.Bubble(t)
+	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
 		h := &records{level: slog.LevelDebug, block: make(chan struct{})}
 		c := logging(t, s, h)
 		begun := time.Now()
 		const cycles = notify.LogQueue
 		for range cycles {
-			l, err := fairlock.New(c, "name").Lock(t.Context())
-			require.NoError(t, err)
-			require.NoError(t, l.Release(t.Context()))
+			require.NoError(t, kit.Got(fairlock.New(c, "name").Lock(t.Context()))(t).Release(t.Context()))
 		}
 		require.Zero(t, time.Since(begun), "no time passes in the bubble but by waiting")
-		require.NoError(t, c.Close(t.Context()))
+		require.NoError(t, c.Shutdown(t.Context()))
 		require.Equal(t, notify.LogPatience, time.Since(begun), "Close waits for so long and no longer")
 		require.Empty(t, h.messages())
 

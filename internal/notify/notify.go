@@ -57,9 +57,9 @@ func (n *Notifier) Tell(ctx context.Context, o observe.Observation) {
 	n.observer.Observe(ctx, o)
 }
 
-// Served tells what a reply says of the queue of a name: how many waiters were skipped, how many holds had run out, and
-// whether one was handed on. It may be called on nil.
-func (n *Notifier) Served(kind, name string, skipped, expired int, handed bool) {
+// Served tells what a reply says of a name: how many waiters of its queue were skipped, how many holds had run out, whether
+// one was handed on, and whether clients state different numbers of permits. It may be called on nil.
+func (n *Notifier) Served(kind, name string, skipped, expired int, handed, differs bool) {
 	if n == nil {
 		return
 	}
@@ -70,6 +70,16 @@ func (n *Notifier) Served(kind, name string, skipped, expired int, handed bool) 
 	}
 	if handed {
 		n.Tell(context.Background(), observe.Observation{Moment: observe.HandedOff, Kind: kind, Name: name})
+	}
+	if differs {
+		n.Tell(context.Background(), observe.Observation{Moment: observe.Differs, Kind: kind, Name: name})
+	}
+}
+
+// TwoMasters tells that two connections see two masters. It may be called on nil.
+func (n *Notifier) TwoMasters(err error) {
+	if n != nil {
+		n.Tell(context.Background(), observe.Observation{Moment: observe.TwoMasters, Err: err})
 	}
 }
 

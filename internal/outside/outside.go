@@ -5,6 +5,7 @@ package outside
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -31,6 +32,8 @@ type Wiring struct {
 	Skips   bool                 // dead waiters are skipped, as subscribers are counted
 	Polls   bool                 // the client subscribes to nothing, so its waiters look for their grants
 
+	Bare bool // a proxy closes the connection at a command that it does not know
+
 	servers *conn.Servers
 }
 
@@ -39,7 +42,8 @@ func Of(servers *conn.Servers, own bool) Wiring {
 	o := servers.Options()
 	w := Wiring{
 		Redis: servers.Side, Own: own, Prefix: o.Prefix, Sharded: servers.Sharded, Plain: servers.Plain,
-		Skips: servers.Counted() == "1", Polls: o.WithoutSubscribe, servers: servers,
+		Skips: servers.Counted() == "1", Polls: o.WithoutSubscribe, Bare: conn.IsBare(o.Redis),
+		servers: servers,
 	}
 	if own {
 		w.Made = o.Redis
@@ -54,7 +58,7 @@ func Peek(o conn.Options) (w Wiring, end func(), err error) {
 	if err != nil {
 		return Wiring{}, nil, err
 	}
-	_ = servers.Probe() // Whoever made the client has heard what it says; it also finds out whether channels are sharded.
+	_ = servers.Probe(0) // Whoever made the client has heard what it says; it also finds out whether channels are sharded.
 	return Of(servers, true), end, nil
 }
 
@@ -84,7 +88,7 @@ func (w Wiring) Inspect(ctx context.Context, n Name, args []string) (lease.Info,
 func infoOf(v lua.View) lease.Info {
 	micros := func(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 	info := lease.Info{
-		Held: len(v.Holders) > 0, Token: v.Token, Limit: v.Limit, Used: v.Used, Waiting: v.Waiting,
+		Held: len(v.Holders) > 0, Token: v.Token, Limit: v.Limit, Stated: v.Stated, Used: v.Used, Waiting: v.Waiting,
 		Suspects: v.Suspects, State: v.State,
 	}
 	for _, h := range v.Holders {
@@ -92,8 +96,11 @@ func infoOf(v lua.View) lease.Info {
 			Client: lua.TicketClient(h.Ticket), Ticket: h.Ticket, Who: h.Who, Permits: h.Permits, Entries: h.Count,
 			Token: h.Token, Since: time.Now().Add(-micros(v.Now - h.Since)), Left: micros(h.Until - v.Now),
 			InTransit: lua.InTransit(h.Ticket),
+			Rests:     lua.Rests(h.Ticket),
+			Expired:   h.Phase == lua.PhaseExpired,
 			Wants:     strings.HasSuffix(h.Phase, lua.PhaseWants),
 			Idle:      h.Phase == lua.PhaseIdle,
+			Final:     strings.HasPrefix(h.Phase, lua.PhaseFinal) || h.Phase == lua.PhaseExpired,
 		})
 	}
 	for _, w := range v.Queue {
@@ -107,11 +114,16 @@ func (w Wiring) view(ctx context.Context, n Name, args []string) (lua.View, erro
 	begun := time.Now()
 	for tries := 0; ; tries++ {
 		v, err := n.Proto.Inspect.DecodeInspect(w.servers.RunFor(ctx, n.Proto.Inspect, n.Keys.All(), args...))
-		if err == nil || ctx.Err() != nil || !conn.Transient(err) || time.Since(begun) > retry.TryTime {
+		switch {
+		case err == nil || !conn.Transient(err):
 			return v, err
+		case ctx.Err() != nil:
+			return v, conn.GaveUp(ctx, retry.WhyEnded(ctx), err)
+		case time.Since(begun) > retry.TryTime:
+			return v, fmt.Errorf("%w: %w", lease.ErrUnavailable, err)
 		}
 		if ended := w.servers.Rest(ctx, retry.Backoff(tries)); ended != nil {
-			return v, fmt.Errorf("%w (last error: %w)", ended, conn.Advise(err))
+			return v, conn.GaveUp(ctx, ended, err)
 		}
 	}
 }
@@ -193,22 +205,25 @@ func (w Wiring) Name(ctx context.Context, infos ...lease.Info) {
 	}
 }
 
+// Took gets an answer to a request, and the token that it tells of.
+type Took = func(n *conn.Node, a conn.Attempt, r lua.Head, token uint64)
+
 // Free frees a name by force. A token other than 0 limits that to the hold with it, and where several may hold a ticket to
-// that of the ticket. floor tells the highest token that the client has seen; took gets the answer. unwoken says that the next
-// waiter was not told.
-func (w Wiring) Free(ctx context.Context, n Name, h lease.Holder, floor func() string, took func(conn.Attempt, *lua.Reply)) (freed lease.Holder, unwoken bool, err error) {
+// that of the ticket. floor tells the highest token that the client has seen; took gets each answer, with the
+// token that it tells of. unwoken says that the next waiter was not told.
+func (w Wiring) Free(ctx context.Context, n Name, h lease.Holder, floor func() string, took Took) (freed lease.Holder, unwoken bool, err error) {
 	which := strconv.FormatUint(h.Token, 10)
 	if n.Proto.Several() {
 		if which, err = w.holderOf(ctx, n, h.Token, h.Ticket); err != nil {
 			return lease.Holder{}, false, err
 		}
 	}
-	r, err := conn.InBackground(ctx, w.servers, func() (lua.Reply, error) { return w.forced(ctx, n, which, floor, took) })
+	r, err := w.forced(ctx, n, which, floor, took)
 	switch {
-	case conn.Answered(err) || conn.Unsent(err):
-		return lease.Holder{}, false, fmt.Errorf("not freed: %w", conn.Advise(err))
+	case errors.Is(err, lease.ErrOutcomeUnknown):
+		return lease.Holder{}, false, fmt.Errorf("it may have been freed or not: %w", err)
 	case err != nil:
-		return lease.Holder{}, false, fmt.Errorf("it may have been freed or not: %w", conn.Advise(err))
+		return lease.Holder{}, false, fmt.Errorf("not freed: %w", err)
 	case r.Status != lua.Done && len(r.States) > 0:
 		return lease.Holder{}, false, fmt.Errorf("%w: it has %d", lease.ErrOtherToken, r.Token)
 	case r.Status != lua.Done || len(r.States) == 0:
@@ -242,21 +257,20 @@ func (w Wiring) holderOf(ctx context.Context, n Name, token uint64, ticket strin
 	return "", fmt.Errorf("%w: several read by the token %d: name one of them by ForceReleaseHolder", lease.ErrInvalid, token)
 }
 
-// forced asks until there is an answer that does not pass by itself, for as long as a try does. What got no answer is not
-// repeated: it may have freed one hold, and would free the next.
-func (w Wiring) forced(ctx context.Context, n Name, which string, floor func() string, took func(conn.Attempt, *lua.Reply)) (lua.Reply, error) {
-	begun := time.Now()
-	for tries := 0; ; tries++ {
-		a := conn.Sending()
-		j := conn.Job{Script: n.Proto.Force, Keys: n.Keys.All(), Args: []string{which, floor(), w.servers.Counted()}}.Logged(n.History, n.Keys.History)
-		r, err := n.Proto.Force.Decode(w.servers.Run(j.Script, j.Keys, j.Args...))
-		if err == nil {
-			took(a, &r)
-		}
-		if !conn.Unsent(err) && !conn.Answered(err) || !conn.Transient(err) || time.Since(begun) > retry.TryTime || w.servers.Rest(ctx, retry.Backoff(tries)) != nil {
-			return r, err
-		}
+// forced asks until there is an answer, for as long as a try does.
+func (w Wiring) forced(ctx context.Context, n Name, which string, floor func() string, took Took) (lua.Reply, error) {
+	last := time.Now().Add(retry.TryTime)
+	ctx, cancel := context.WithDeadline(ctx, last)
+	defer cancel()
+	j := conn.Job{Script: n.Proto.Force, Keys: n.Keys.All()}.Logged(n.History, n.Keys.History)
+	a, t, err := w.servers.Once(ctx, j.Script, j.Keys, last, func(conn.Attempt) []string {
+		return append([]string{which, floor(), w.servers.Counted()}, j.Args...)
+	}, func(n *conn.Node, a conn.Attempt, r lua.Head) { took(n, a, r, 0) })
+	r := lua.Reply(t)
+	if err == nil {
+		took(w.servers.NodeOf(n.Keys.Lock), a, t.Head(), r.Token)
 	}
+	return r, err
 }
 
 // Scan walks over the keys of all masters that match a pattern of the server's, a page at a time. What fails for a

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	cdx "github.com/CycloneDX/cyclonedx-go"
 	"github.com/stretchr/testify/require"
 )
 
@@ -227,5 +229,100 @@ func TestAVersionThatNotAllModulesCanHaveIsRefused(t *testing.T) {
 	for _, bad := range []string{"1.2.3", "v1.2", "v2.0.0", "v1.2.3+build", ""} {
 		_, err := run(root, "scripts/release", bad, "--dry-run")
 		require.ErrorContains(t, err, "usage: scripts/release", bad)
+	}
+}
+
+// TestAChangeThatBreaksUsersIsFound runs scripts/api in a copy of the repository that has had a release.
+func TestAChangeThatBreaksUsersIsFound(t *testing.T) {
+	copied := filepath.Join(t.TempDir(), "copy")
+	require.NoError(t, copyRepository(copied))
+	api := func(next string) (string, error) {
+		cmd := exec.Command("scripts/api", "github.com/headwaiter/headwaiter/lease")
+		cmd.Dir = copied
+		cmd.Env = append(os.Environ(), "NEXT="+next, "GOFLAGS=", "GOWORK=")
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+
+	said, err := api("")
+	require.Error(t, err, "without a release there is nothing to compare with")
+	require.Contains(t, said, "no tag of a release")
+	said, err = api("v0.1.0")
+	require.NoError(t, err, "the first release: %s", said)
+
+	// The commit of a release is one behind what it releases.
+	_, err = run(copied, "git", "commit", "--quiet", "--allow-empty", "--message", "release v0.1.0")
+	require.NoError(t, err)
+	_, err = run(copied, "git", "tag", "v0.1.0")
+	require.NoError(t, err)
+	said, err = api("")
+	require.NoError(t, err, "%s", said)
+
+	file := filepath.Join(copied, "lease", "lease.go")
+	code, err := os.ReadFile(file)
+	require.NoError(t, err)
+	const token = "func (l *Lease) Token() uint64"
+	require.Contains(t, string(code), token)
+	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(string(code), token, "func (l *Lease) Number() uint64", 1)), 0o600))
+	for _, next := range []string{"v0.1.0", "v0.1.1"} {
+		said, err = api(next)
+		require.Error(t, err, "a method is gone")
+		require.Contains(t, said, "Lease).Token")
+	}
+	said, err = api("v0.2.0")
+	require.NoError(t, err, "a new minor version may: %s", said)
+}
+
+// allowed are licences under which code may be used with this project's.
+var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC-BY-4.0", "CC0-1.0", "FTL", "ISC", "MIT", "OFL-1.1", "Unlicense"}
+
+func TestLicencesOfAllDependenciesAreListed(t *testing.T) {
+	listed, err := readLicences()
+	require.NoError(t, err)
+	all, err := modules()
+	require.NoError(t, err)
+	needing := neededBy(all)
+	require.NotEmpty(t, needing)
+	for path := range needing {
+		require.NotEmpty(t, listed[path], "%s is not in docs/licences.md: run make licences", path)
+		require.Subset(t, allowed, listed[path], "the licences of %s", path)
+	}
+	require.Len(t, listed, len(needing), "docs/licences.md has modules that nothing needs: run make licences")
+}
+
+func TestALibraryBelongsToTheModuleWithTheLongestPath(t *testing.T) {
+	among := map[string][]string{"a.b/c": nil, "a.b/c/d/e": nil}
+	require.Equal(t, "a.b/c/d/e", home("a.b/c/d/e/f", among))
+	require.Equal(t, "a.b/c", home("a.b/c/d", among))
+	require.Empty(t, home("a.b/cd", among))
+}
+
+func TestTheBillNamesWhatEachModuleNeeds(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, writeBill(&out, version))
+	require.Contains(t, out.String(), `"pkg:golang/github.com/redis/rueidis@v`)
+
+	var bill cdx.BOM
+	require.NoError(t, cdx.NewBOMDecoder(&out, cdx.BOMFileFormatJSON).Decode(&bill))
+	require.Equal(t, "github.com/headwaiter/headwaiter", bill.Metadata.Component.Name)
+	known := map[string]bool{bill.Metadata.Component.BOMRef: true}
+	for _, c := range *bill.Components {
+		require.False(t, known[c.BOMRef], "%s comes twice", c.BOMRef)
+		known[c.BOMRef] = true
+		if c.Version != version {
+			require.NotNil(t, c.Licenses, "%s without a licence", c.BOMRef)
+		}
+	}
+	all, err := modules()
+	require.NoError(t, err)
+	require.Len(t, *bill.Dependencies, len(all))
+	for _, d := range *bill.Dependencies {
+		require.True(t, known[d.Ref], d.Ref)
+		if !strings.Contains(d.Ref, "/internal/") { // That has tests alone, which nobody gets.
+			require.NotEmpty(t, *d.Dependencies, d.Ref)
+		}
+		for _, ref := range *d.Dependencies {
+			require.True(t, known[ref], "%s, which %s needs", ref, d.Ref)
+		}
 	}
 }

@@ -3,14 +3,13 @@
 package renewals
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -47,12 +46,14 @@ type Renewal struct {
 	Who    string // the client, for operators
 
 	Lasts   time.Duration
-	Final   bool   // to the maximum hold: there is none after it
-	Idle    bool   // nobody uses the hold now
-	Wishes  bool   // its holder wants to know that somebody waits
-	Said    bool   // which the server was told before
-	Entries string // what the server is to be told of how often the hold was entered
-	Kept    int64  // server µs until which the key lives, as the renewal that prolonged it has said
+	Final   bool          // to the maximum hold: there is none after it
+	Idle    bool          // nobody uses the hold now
+	Wishes  bool          // its holder wants to know that somebody waits
+	Said    bool          // which the server was told before
+	Entries string        // what the server is to be told of how often the hold was entered
+	Least   time.Duration // for how long from its grant the name is to stay taken
+	Stays   bool          // which the server is told now
+	Kept    int64         // server µs until which the key lives, as the renewal that prolonged it has said
 
 	still bool // nothing but the end of the lease changes
 }
@@ -61,23 +62,7 @@ type Renewal struct {
 type Renewals struct {
 	Servers *conn.Servers
 	Sent    *atomic.Uint64 // counts them
-
-	mu  sync.Mutex // guards due; nothing is called under it
-	due []Hold
-}
-
-// Add puts a hold into the next batch. The caller may hold locks.
-func (r *Renewals) Add(h Hold) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.due = append(r.due, h)
-}
-
-// Due is how many holds wait for the next batch.
-func (r *Renewals) Due() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.due)
+	timers.Batch[Hold]
 }
 
 // At is when a hold is to be renewed that was granted or renewed at a time for so long: a third of that later, since
@@ -105,10 +90,7 @@ func Until(from time.Time, lasts, slept time.Duration, cause error) lease.Until 
 // Flush sends what is due, in the background: a server that does not answer holds up nobody's clock, nor what is
 // at another.
 func (r *Renewals) Flush() {
-	r.mu.Lock()
-	due := r.due
-	r.due = nil
-	r.mu.Unlock()
+	due := r.Take()
 	if len(due) == 0 {
 		return
 	}
@@ -187,14 +169,23 @@ func (r *Renewal) Job(a conn.Attempt) conn.Job {
 		r.phase(),
 	}
 	if r.Proto.Several() {
-		args = append(args, r.Who)
+		who := r.Who
+		if r.Least > 0 {
+			who = "~" + strconv.FormatInt(r.Least.Milliseconds(), 10) + "~" + who
+		}
+		args = append(args, who)
 	}
 	args = append(args, a.NotAfter)
 	if r.Entries != "" {
 		args = append(args, r.Entries)
 	}
 	keys := r.Keys.Renewed()
-	if r.Wishes {
+	switch {
+	case r.Stays && r.Proto.Several():
+		keys = r.Keys.Staying()
+	case r.Stays:
+		keys, args = r.Keys.Staying(), append(args, strconv.FormatInt(r.Least.Milliseconds(), 10))
+	case r.Wishes:
 		keys = r.Keys.Wanting()
 	}
 	return conn.Job{Script: r.Proto.Renew, Keys: keys, Args: args}
@@ -220,7 +211,7 @@ func (r *Renewals) together(n *conn.Node, a conn.Attempt, asked []*Renewal) (alo
 	var jobs []conn.Job
 	var parts [][]*Renewal
 	for as, group := range groups {
-		for _, part := range inScripts(group, r.Servers.Clustered()) {
+		for _, part := range conn.Parts(r.Servers, group, inScript, func(one *Renewal) uint16 { return one.Slot }) {
 			if len(part) == 1 {
 				alone = append(alone, part[0])
 				continue
@@ -257,23 +248,6 @@ func (r *Renewals) together(n *conn.Node, a conn.Attempt, asked []*Renewal) (alo
 		}
 	}
 	return alone
-}
-
-// inScripts parts renewals into those that one script may do: in a cluster, of one slot.
-func inScripts(group []*Renewal, clustered bool) (parts [][]*Renewal) {
-	if !clustered {
-		return slices.Collect(slices.Chunk(group, inScript))
-	}
-	slices.SortFunc(group, func(a, b *Renewal) int { return cmp.Compare(a.Slot, b.Slot) })
-	for len(group) > 0 {
-		n := 1
-		for n < min(len(group), inScript) && group[n].Slot == group[0].Slot {
-			n++
-		}
-		parts = append(parts, group[:n])
-		group = group[n:]
-	}
-	return parts
 }
 
 // job is several renewals as one script does them.

@@ -80,6 +80,10 @@ func Rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// SlowAnswer is how long an answer takes at least that counts as late: a call does not wait for it on its own goroutine,
+// and one that ends meanwhile says that the server does not answer.
+const SlowAnswer = 250 * time.Millisecond
+
 // Last is the last error that a call has waited out: that of a request, or else, where it was the call's own deadline that
 // has ended the request, the one before.
 func Last(ctx context.Context, err, before error) error {

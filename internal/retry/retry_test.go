@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -18,9 +19,7 @@ func TestTheErrorOfAContextHasItsCause(t *testing.T) {
 	cause := errors.New("lunch")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
-	err := WhyEnded(ctx)
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, err, cause)
+	must.Fails(t, WhyEnded(ctx), context.Canceled, cause)
 
 	plain, stop := context.WithCancel(t.Context())
 	stop()
@@ -39,9 +38,7 @@ func TestACallWithoutABoundKeepsItsContext(t *testing.T) {
 		defer free()
 		<-ctx.Done()
 		require.Equal(t, time.Second, time.Since(begun))
-		err = WhyEnded(ctx)
-		require.ErrorIs(t, err, lease.ErrWaitTimeout)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		must.Fails(t, WhyEnded(ctx), lease.ErrWaitTimeout, context.DeadlineExceeded)
 	})
 	ctx := t.Context()
 	require.Zero(t, testing.AllocsPerRun(100, func() {
@@ -70,9 +67,7 @@ func TestARestEndsWithItsContext(t *testing.T) {
 		begun := time.Now()
 		require.NoError(t, Rest(t.Context(), time.Minute))
 		require.Equal(t, time.Minute, time.Since(begun))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, Rest(ctx, time.Minute), context.DeadlineExceeded)
+		require.ErrorIs(t, Rest(must.Within(t, time.Second), time.Minute), context.DeadlineExceeded)
 		require.Equal(t, time.Minute+time.Second, time.Since(begun))
 	})
 }

@@ -40,12 +40,22 @@ func (w *whole) leave(err error) {
 			p.claim.Leave(err)
 		}
 	}
+	if !errors.Is(err, lease.ErrReplicas) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(w.ctx, conn.AnswerTime)
+	defer cancel()
+	for _, p := range w.parts {
+		if p.claim != nil {
+			p.claim.AwaitEnd(ctx) // So that the next call finds all names free.
+		}
+	}
 }
 
 // lease makes one lease of the leases of the parts.
 func (w *whole) lease(waited time.Duration) *lease.Lease {
 	parts := make([]*lease.Lease, len(w.parts))
-	terms := lease.Terms{Parts: parts, Waited: waited}
+	terms := lease.Terms{Name: labels(w.queues()), Parts: parts, Waited: waited}
 	for i, p := range w.parts {
 		parts[i] = p.lease
 		terms.Token = max(terms.Token, p.lease.Token())
@@ -72,6 +82,7 @@ func (w *whole) lease(waited time.Duration) *lease.Lease {
 	}
 	keeper = lease.New(w.ctx, terms)
 	for i, l := range parts {
+		waitqueue.Returned(l)
 		stops[i] = context.AfterFunc(l.Context(), func() { w.lost(keeper, l) })
 	}
 	return keeper.Lease()

@@ -15,6 +15,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
@@ -349,16 +350,40 @@ func (w *whole) missing() (missing []*part, holds bool) {
 // giveUp notes that a part is not held any more.
 func (p *part) giveUp() { p.lease, p.open = nil, false }
 
+// mostShown is how many of several names are shown.
+const mostShown = 3
+
 // Names is how several names are shown in an error.
 func Names(queues []waitqueue.Queue) string {
-	const most = 3
-	shown := make([]string, 0, most)
-	for _, q := range queues[:min(len(queues), most)] {
+	shown := make([]string, 0, mostShown)
+	for _, q := range queues[:min(len(queues), mostShown)] {
 		shown = append(shown, strconv.Quote(q.Label()))
 	}
-	text := fmt.Sprint(shown)
-	if len(queues) > most {
-		text = fmt.Sprintf("%s and %d more", text, len(queues)-most)
+	return andMore(fmt.Sprint(shown), len(queues))
+}
+
+// labels is the name of a lease on several names: "a, b, c and 2 more".
+func labels(queues []waitqueue.Queue) string {
+	shown := make([]string, 0, mostShown)
+	for _, q := range queues[:min(len(queues), mostShown)] {
+		shown = append(shown, q.Label())
 	}
-	return text
+	return andMore(strings.Join(shown, ", "), len(queues))
+}
+
+// andMore says how many names are not shown.
+func andMore(shown string, all int) string {
+	if all > mostShown {
+		return fmt.Sprintf("%s and %d more", shown, all-mostShown)
+	}
+	return shown
+}
+
+// queues are those of all parts.
+func (w *whole) queues() []waitqueue.Queue {
+	all := make([]waitqueue.Queue, len(w.parts))
+	for i, p := range w.parts {
+		all[i] = p.queue
+	}
+	return all
 }

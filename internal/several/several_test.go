@@ -24,20 +24,16 @@ func queueOf(c *headwaiter.Client, name string) waitqueue.Queue {
 
 // One of the names is lost when the release of all has begun: what is left to do is the release's.
 func TestALossBesideTheReleaseOfSeveralNamesIsNoSecondRelease(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		c := kit.Dial(t, s)
+	kit.BubbleOne(t, func(t *testing.T, s *redistest.Embedded, c *headwaiter.Client) {
 		w := &whole{ctx: t.Context()}
 		for _, name := range []string{"a", "b"} {
 			q := queueOf(c, name)
-			l, err := q.Acquire(t.Context())
-			require.NoError(t, err)
-			w.parts = append(w.parts, &part{queue: q, lease: l})
+			w.parts = append(w.parts, &part{queue: q, lease: kit.Got(q.Acquire(t.Context()))(t)})
 		}
 		all := lease.New(t.Context(), lease.Terms{Until: lease.Until{Deadline: time.Now().Add(time.Hour)}})
 		all.End()
 		lost := w.parts[1].lease
-		_, err := queueOf(kit.Dial(t, s), "b").ForceRelease(t.Context(), lost.Token())
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(queueOf(kit.Dial(t, s), "b").ForceRelease(t.Context(), lost.Token())))
 		require.ErrorIs(t, kit.Lost(t, lost), lease.ErrForced)
 		w.lost(all, lost)
 		require.NoError(t, w.parts[0].lease.Context().Err(), "it is the release's to give back")
@@ -50,8 +46,7 @@ func TestANameThatIsThereTwiceIsNotWaitedForTwice(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		begun := time.Now()
 		q := queueOf(kit.Dial(t, s), "name")
-		_, err := Acquire(t.Context(), []waitqueue.Queue{q, q}, 0)
-		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorIs(t, kit.Err(Acquire(t.Context(), []waitqueue.Queue{q, q}, 0)), lease.ErrInvalid)
 		require.Equal(t, begun, time.Now())
 	})
 }

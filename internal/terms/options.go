@@ -43,10 +43,15 @@ type Options struct {
 	// second late. A dead waiter costs a grant lease. All clients of a Prefix set it or none: others take these for dead.
 	// docs/deploy.md has the cost.
 	WithoutSubscribe bool
+	// WithoutHello is for proxies that close a connection at a command which they do not know, such as twemproxy. The client
+	// speaks RESP2, sends neither HELLO nor CLIENT nor CLUSTER, and does not ask whether the server is a cluster. Dial finds
+	// out by itself where HELLO is refused, or answered by the end of the connection; with the option it does not try. Such
+	// proxies have no SUBSCRIBE either: set WithoutSubscribe too.
+	WithoutHello bool
 	// Observer is told what happens to the calls and holds of this client. The default is nobody, which costs nothing.
 	Observer observe.Observer
 	// Log gets the same as records: what is usual at level debug, what others may have to wait for at info, what
-	// operators should look into at warn. A goroutine of the client writes it, so a slow handler holds up no lock; what
+	// operators should look into at warn. Messages are constant; names, times and errors are attributes. A goroutine of the client writes it, so a slow handler holds up no lock; what
 	// does not fit into its queue of 1,024 records is counted, and told. What is told after Close has returned is not written. The default is no log.
 	Log *slog.Logger
 	// HeldTooLong and WaitedTooLong are how long a hold, and the wait of a call, may last before the Observer and the Log

@@ -15,16 +15,17 @@ import (
 type Terms struct {
 	Lease    time.Duration // how long a hold lasts unless renewed
 	MaxHold  time.Duration // after which a hold ends, renewed or not; 0: never
+	MinHold  time.Duration // for which a name stays taken from the grant, whatever becomes of the hold; 0: it ends with the hold
 	MaxStall time.Duration // after which a hold ends without progress; 0: never
 	MaxWait  time.Duration // after which a call ends that has no hold yet; 0: never
-	// QueueLimit is how many may wait for the name when a call comes that has to wait too; 0: any number. Admission refuses
-	// calls that would wait for longer than their contexts let them.
+	// QueueLimit is how many may wait for the name when a call comes that has to wait too; 0: any number.
 	QueueLimit int
-	Admission  bool
 	Priority   int // head start in steps of PriorityStep
 	// Arrival, if not 0, is the place of calls in the order of the queue, in µs of a time that all who use the name
 	// agree on, instead of the server's time of their first ask. Priority then has no effect.
 	Arrival int64
+	// Vote is what the number of each ticket ends with, of a call that asks several servers: a [lua.Vote].
+	Vote string
 	// Replicas must acknowledge a hold within ReplicasTimeout before a call returns it; OnDisk: when it is on their disks,
 	// and on the master's.
 	Replicas        int
@@ -36,6 +37,10 @@ type Terms struct {
 	SafeRestart bool
 	// History is how many hand-offs of the name Redis keeps; 0: none. It is for protocols with scripts that can.
 	History int
+	// Fixed: the number of permits cannot change, because something else depends on it.
+	Fixed bool
+	// Untold: no observer and no log is told of the calls and their holds, because a primitive makes them for itself.
+	Untold bool
 	// WithoutRenewal: a hold ends with its lease. It is a MaxHold of Lease.
 	WithoutRenewal bool
 }
@@ -56,6 +61,9 @@ func (t Terms) Check() error {
 	}
 	if t.MaxHold != 0 && (t.MaxHold < lease.MinLease || t.MaxHold > lease.MaxLease) {
 		return fmt.Errorf("%w: WithMaxHold: a maximum hold of %v must be from %v to 365 days", lease.ErrInvalid, t.MaxHold, lease.MinLease)
+	}
+	if t.MinHold != 0 && (t.MinHold < lease.MinLease || t.MinHold > lease.MaxLease) {
+		return fmt.Errorf("%w: WithMinHold: a minimum hold of %v must be from %v to 365 days", lease.ErrInvalid, t.MinHold, lease.MinLease)
 	}
 	if t.MaxStall != 0 && (t.MaxStall < lease.MinLease || t.MaxStall > lease.MaxLease) {
 		return fmt.Errorf("%w: WithMaxStall: a time without progress of %v must be from %v to 365 days", lease.ErrInvalid, t.MaxStall, lease.MinLease)

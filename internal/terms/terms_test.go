@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -68,4 +69,23 @@ func TestTheFirstLeaseIsNoLongerThanTheMaximumHold(t *testing.T) {
 		require.Equal(t, c.lasts, lasts)
 		require.Equal(t, c.phase, phase)
 	}
+}
+
+// What is off sends what was sent before there was such a thing.
+func TestACallWithoutABoundSaysNothingOfIt(t *testing.T) {
+	require.Equal(t, lua.Wait, Bound(0).Mode(lua.Wait))
+	require.Equal(t, "1700000000123456", Bound(0).Brought(1700000000123456, 0))
+	require.Equal(t, "7@60", Bound(0).Brought(7, 60))
+}
+
+func TestABoundSaysHowManyMayWait(t *testing.T) {
+	require.Equal(t, "wait 3", Bound(3).Mode(lua.Wait))
+	require.Equal(t, "7:3", Bound(3).Brought(7, 0))
+	require.Equal(t, "7:3@-5000000", Bound(3).Brought(7, -5000000))
+}
+
+func TestACheckTellsHowFullAQueueIs(t *testing.T) {
+	full := must.As[*lease.QueueFullError](t, Bound(3).Told("4 1000000", 1500000))
+	require.Equal(t, lease.QueueFullError{Waiting: 4, Oldest: 500 * time.Millisecond}, *full)
+	require.ErrorIs(t, Bound(3).Told("many", 0), lease.ErrQueueFull)
 }

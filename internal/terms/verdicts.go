@@ -36,6 +36,9 @@ func BusyBy(r *lua.Reply) error {
 		return e
 	}
 	e.Token = r.Token
+	if lua.Rests(r.Owner()) {
+		e.Rests = time.Now().Add(time.Duration(r.Until-r.Now) * time.Microsecond)
+	}
 	if ago := r.Now - int64(r.Token); ago >= 0 {
 		e.Since = time.Now().Add(-time.Duration(ago) * time.Microsecond)
 	}

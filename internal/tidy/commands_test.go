@@ -2,7 +2,9 @@ package tidy
 
 import (
 	"fmt"
+	"go/ast"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -13,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
 var (
@@ -201,7 +205,7 @@ func TestCommandsInPagesAreThere(t *testing.T) {
 func TestACommandThatIsNotThereIsFound(t *testing.T) {
 	t.Parallel()
 	repo, targets := os.DirFS(root(t)), makeTargets(t)
-	page := text{"p.md", []byte("`make test` and `make nothing`\n```\nmake test nowhere # make it\n$ go run ./examples/no --x\ngo test ./...\n```\n`go test -run TestNever ./fairlock`\n`go test -run 'TestNowhere|^TestUnusableNames' ./fairlock`\n")}
+	page := text{"p.md", []byte("`make test` and `make nothing`\n```\nmake test nowhere # make it\n$ go run ./examples/no --x\ngo test ./...\n```\n`go test -run TestNever ./fairlock`\n`go test -run 'TestNowhere|^TestExtremeTimes' ./fairlock`\n")}
 	var found []string
 	for _, l := range typed(page) {
 		found = append(found, wrong(l, targets, repo)...)
@@ -214,28 +218,174 @@ func TestACommandThatIsNotThereIsFound(t *testing.T) {
 	require.Len(t, m.unknown(line{"p", "headwaiter exce x"}), 1)
 }
 
-// TestAReleaseIsPublishedBehindItsTests: each target of `.ci/run` runs in the workflow that the release waits for.
+// A release waits for the workflow that takes all steps of the check.
 func TestAReleaseIsPublishedBehindItsTests(t *testing.T) {
 	t.Parallel()
-	read := func(name string) string {
-		b, err := os.ReadFile(filepath.Join(root(t), filepath.FromSlash(name)))
-		require.NoError(t, err)
-		return string(b)
+	release := kit.Got(os.ReadFile(filepath.Join(root(t), ".github", "workflows", "release.yml")))(t)
+	require.Contains(t, string(release), "  test:\n    uses: ./.github/workflows/test.yml\n  release:\n    needs: test")
+}
+
+// A program imports the root package first, so all of it fits on a screen.
+const maxRootNames = 45
+
+// topLevel returns what files export: names, and methods as T.M. aliases are the types that they take from elsewhere, by
+// the name they have there.
+func topLevel(files []*ast.File) (names []string, aliases map[string]string) {
+	aliases = map[string]string{}
+	add := func(id *ast.Ident, of string) {
+		if id.IsExported() && (of == "" || ast.IsExported(of)) {
+			if of != "" {
+				of += "."
+			}
+			names = append(names, of+id.Name)
+		}
 	}
-	release, tests := read(".github/workflows/release.yml"), read(".github/workflows/test.yml")
-	require.Contains(t, release, "  test:\n    uses: ./.github/workflows/test.yml\n  release:\n    needs: test")
-	matrix := regexp.MustCompile(`target: \[(.*)\]`).FindStringSubmatch(tests)
-	require.NotNil(t, matrix)
-	runs := strings.ReplaceAll(matrix[1], ",", " ") + " "
-	for _, m := range regexp.MustCompile(`run: make (.*)`).FindAllStringSubmatch(tests, -1) {
-		runs += m[1] + " "
-	}
-	for _, m := range regexp.MustCompile(`(?m)^make (.*)$`).FindAllStringSubmatch(read(".ci/run"), -1) {
-		words, _, _ := strings.Cut(m[1], "#")
-		for _, word := range strings.Fields(words) {
-			if target.MatchString(word + ":") {
-				require.Contains(t, strings.Fields(runs), word, "%s is in .ci/run and not in the workflow", word)
+	for _, f := range files {
+		for _, decl := range f.Decls {
+			switch d := decl.(type) {
+			case *ast.FuncDecl:
+				of := ""
+				if d.Recv != nil {
+					of = receiver(d.Recv.List[0].Type)
+				}
+				add(d.Name, of)
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					switch s := spec.(type) {
+					case *ast.ValueSpec:
+						for _, id := range s.Names {
+							add(id, "")
+						}
+					case *ast.TypeSpec:
+						add(s.Name, "")
+						if from, ok := s.Type.(*ast.SelectorExpr); ok && s.Assign.IsValid() {
+							aliases[from.Sel.Name] = s.Name.Name
+						}
+					}
+				}
 			}
 		}
 	}
+	return names, aliases
+}
+
+func TestTheRootFitsOnAScreen(t *testing.T) {
+	var own, below []*ast.File
+	for _, s := range sources(t) {
+		switch s.folder {
+		case ".":
+			own = append(own, s.syntax)
+		case "waitqueue":
+			below = append(below, s.syntax)
+		}
+	}
+	names, aliases := topLevel(own)
+	require.Contains(t, names, "Dial")
+	require.Contains(t, slices.Collect(maps.Keys(aliases)), "Client")
+	var methods []*ast.File
+	for _, f := range below {
+		only := *f
+		only.Decls = slices.DeleteFunc(slices.Clone(f.Decls), func(d ast.Decl) bool {
+			m, ok := d.(*ast.FuncDecl)
+			return !ok || m.Recv == nil || aliases[receiver(m.Recv.List[0].Type)] == ""
+		})
+		methods = append(methods, &only)
+	}
+	reachable, _ := topLevel(methods)
+	require.Contains(t, reachable, "Client.Close")
+	names = append(names, reachable...)
+	slices.Sort(names)
+	require.LessOrEqual(t, len(names), maxRootNames, "%q", names)
+}
+
+// goBlock is a block of Go code in a page.
+var goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
+
+// TestReadmeCodeIsCutFromTests holds the README's Go code against the tests: whoever copies it copies
+// something that ran.
+func TestReadmeCodeIsCutFromTests(t *testing.T) {
+	root := root(t)
+	readme := kit.Got(os.ReadFile(filepath.Join(root, "README.md")))(t)
+	blocks := goBlock.FindAllStringSubmatch(string(readme), -1)
+	require.NotEmpty(t, blocks)
+
+	var tested strings.Builder
+	for _, x := range texts(t, "*_test.go", "main.go") {
+		if x.name == "examples/lock/main.go" || strings.HasSuffix(x.name, "_test.go") { // A test runs that program.
+			tested.WriteString(squeezed(string(x.body)))
+		}
+	}
+	for _, b := range blocks {
+		require.True(t, strings.Contains(tested.String(), squeezed(b[1])), "README.md: this code is in no test:\n%s", b[1])
+	}
+}
+
+// squeezed is code without its indentation.
+func squeezed(code string) string {
+	lines := strings.Split(code, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
+// What a program gets that imports package fairlock, of this module. A new package here is a reviewed edit of this list.
+var reach = []string{
+	".", "fairlock", "internal/cohort", "internal/conn", "internal/names", "internal/notify", "internal/outbox", "internal/outside", "internal/renewals", "internal/retry", "internal/shares", "internal/terms", "internal/timers", "internal/trust", "lease", "lua", "observe", "waitqueue",
+}
+
+func TestALockReachesNoMoreThanItNeeds(t *testing.T) {
+	t.Parallel()
+	var found []string
+	for _, p := range listed(t, "-deps", "./fairlock") {
+		if p.ImportPath != module && !strings.HasPrefix(p.ImportPath, module+"/") {
+			continue
+		}
+		folder := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
+		if folder == "" {
+			folder = "."
+		}
+		found = append(found, folder)
+	}
+	require.ElementsMatch(t, reach, found)
+}
+
+// unlinked says what a program that imports a package must not get with it.
+var unlinked = map[string][]string{
+	"contrib/etcdlock": {rueidis, module + "/lua", module + "/waitqueue"},
+	"contrib/zklock":   {rueidis, module + "/lua", module + "/waitqueue"},
+	"contrib/sqllock":  {rueidis, module + "/lua", module + "/waitqueue"},
+	"lease":            {rueidis, module},
+	"observe":          {rueidis, module},
+	// What the demo and the benchmark want is theirs.
+	"cmd/headwaiter": {miniredis, "github.com/yuin/gopher-lua", "github.com/go-echarts", "github.com/chromedp"},
+}
+
+// linked returns those of the unwanted packages, and of what lies in them, that a package needs.
+func linked(t *testing.T, folder string, unwanted []string) (found []string) {
+	t.Helper()
+	list := exec.Command("go", "list", "-deps", "./"+folder)
+	list.Dir = root(t)
+	out := kit.Got(list.Output())(t)
+	for dep := range strings.FieldsSeq(string(out)) {
+		for _, u := range unwanted {
+			if dep != module+"/"+folder && (dep == u || strings.HasPrefix(dep, u+"/")) {
+				found = append(found, dep)
+			}
+		}
+	}
+	return found
+}
+
+func TestNobodyLinksWhatTheyDoNotUse(t *testing.T) {
+	for folder, unwanted := range unlinked {
+		require.Empty(t, linked(t, folder, unwanted), folder)
+	}
+}
+
+func TestALinkToTheDriverIsFound(t *testing.T) {
+	require.NotEmpty(t, linked(t, "fairlock", unlinked["contrib/etcdlock"]))
+	require.NotEmpty(t, linked(t, "contrib/certmagic", []string{rueidis}))
+	require.NotEmpty(t, linked(t, "internal/names", unlinked["lease"]))
+	require.Subset(t, linked(t, "examples/demo", unlinked["cmd/headwaiter"]), unlinked["cmd/headwaiter"][:2])
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
 const (
@@ -50,7 +52,7 @@ var layers = map[string][]string{
 	"internal/conn":     {"lua", "lease", "internal/retry", "internal/timers", rueidis},
 	"internal/outbox":   {"internal/conn", "internal/retry"},                                     // Requests that nobody waits for.
 	"internal/outside":  {"lua", "lease", "internal/conn", "internal/retry", rueidis},            // Looking at names; waitqueue gives it the connections.
-	"internal/renewals": {"lua", "lease", "internal/conn"},                                       // Renewals that go together.
+	"internal/renewals": {"lua", "lease", "internal/conn", "internal/timers"},                    // Renewals that go together.
 	"internal/terms":    {"lua", "lease", "observe", "internal/conn", "internal/names", rueidis}, // What can be set.
 	"internal/trust":    {"lua", "internal/retry"},                                               // Whether a client hears of a name.
 	"internal/shares":   {"lua", "lease"},                                                        // The leases on one hold.
@@ -86,6 +88,7 @@ var layers = map[string][]string{
 	"internal/testenv/postgres":  {"internal/testenv/daemon"},
 	"internal/testenv/faults":    {"internal/testenv/evidence"},
 	"internal/tidy":              {},
+	"internal/verify/judge":      {}, // of holds: of tests, the demo and the benchmark
 }
 
 // The modules that go.mod may name: for the library, and for tests.
@@ -119,8 +122,7 @@ func sources(t *testing.T) []source {
 			continue
 		}
 		files := token.NewFileSet()
-		syntax, err := parser.ParseFile(files, x.name, x.body, parser.SkipObjectResolution|parser.ParseComments)
-		require.NoError(t, err)
+		syntax := kit.Got(parser.ParseFile(files, x.name, x.body, parser.SkipObjectResolution|parser.ParseComments))(t)
 		found = append(found, source{x, path.Dir(x.name), syntax, files})
 	}
 	return found
@@ -159,8 +161,7 @@ func TestImportsPointDown(t *testing.T) {
 	for _, s := range sources(t) {
 		var imports []string
 		for _, spec := range s.syntax.Imports {
-			imported, err := strconv.Unquote(spec.Path.Value)
-			require.NoError(t, err)
+			imported := kit.Got(strconv.Unquote(spec.Path.Value))(t)
 			imports = append(imports, imported)
 		}
 		for _, f := range forbidden(s.folder, imports) {

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
 // locked is which mutexes a function has certainly taken, by their text, when it comes to a place; nil where it never
@@ -302,8 +304,7 @@ func (w *walk) cases(tag ast.Expr, body *ast.BlockStmt, l locked, label string) 
 // strays returns where the functions of a file give back a lock that they have not taken, or keep one.
 func strays(t *testing.T, name string, body any) (found []string) {
 	files := token.NewFileSet()
-	file, err := parser.ParseFile(files, name, body, parser.SkipObjectResolution)
-	require.NoError(t, err)
+	file := kit.Got(parser.ParseFile(files, name, body, parser.SkipObjectResolution))(t)
 	for _, decl := range file.Decls {
 		if f, ok := decl.(*ast.FuncDecl); ok && f.Body != nil {
 			walk{files: files, given: wantsLock(f.Name.Name), found: &found}.function(f.Body)
@@ -362,8 +363,7 @@ func TestWhatNeedsALockSaysSoInItsName(t *testing.T) {
 		if strings.HasSuffix(x.name, "_test.go") {
 			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), x.name, x.body, parser.SkipObjectResolution|parser.ParseComments)
-		require.NoError(t, err)
+		file := kit.Got(parser.ParseFile(token.NewFileSet(), x.name, x.body, parser.SkipObjectResolution|parser.ParseComments))(t)
 		for _, decl := range file.Decls {
 			f, ok := decl.(*ast.FuncDecl)
 			if ok && f.Recv != nil && held.MatchString(f.Doc.Text()) {

@@ -1,13 +1,22 @@
 package tidy
 
 import (
+	"bytes"
 	"fmt"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"go/types"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
 // headerless returns what is missing in the header of lua/<package>/<name>.lua. Those in lua/lib are not
@@ -69,6 +78,9 @@ func TestTheProbeAsksForEveryCommandOfTheScripts(t *testing.T) {
 		if strings.HasSuffix(x.name, "lib/history.lua") {
 			continue // The same.
 		}
+		if strings.HasSuffix(x.name, "lib/origin.lua") {
+			continue // Where it may not ask, it says nothing.
+		}
 		if strings.HasSuffix(x.name, "fence/admit.lua") {
 			continue // For those who write, not for those who lock; it says what they need, and has a test of that.
 		}
@@ -95,4 +107,168 @@ func TestTheProbeAsksForEveryCommandOfTheScripts(t *testing.T) {
 		right := "+" + strings.ToLower(strings.ReplaceAll(command, "', '", "|"))
 		require.Regexp(t, regexp.QuoteMeta(right)+`[ "]`, rights, "%s runs it, and the ACL line does not have it", file)
 	}
+}
+
+// ofKinds are the words of a tuple that mean something else in each kind of reply. The kinds are made in package lua, and
+// the models of the scripts write tuples; everything else reads a reply as what it is.
+var ofKinds = map[string]bool{"Token": true, "Until": true, "Place": true, "Waiting": true, "Arrival": true}
+
+// rawReads returns where a package reads such a word of a tuple of the package with that path.
+func rawReads(p checkedPackage, path string) (found []string) {
+	words := map[types.Object]bool{}
+	for _, from := range append(p.types.Imports(), p.types) {
+		tuple := from.Scope().Lookup("Tuple")
+		if from.Path() != path || tuple == nil {
+			continue
+		}
+		fields := tuple.Type().Underlying().(*types.Struct)
+		for i := range fields.NumFields() {
+			words[fields.Field(i)] = ofKinds[fields.Field(i).Name()]
+		}
+	}
+	for id, of := range p.info.Uses {
+		if words[of] {
+			found = append(found, p.files.Position(id.Pos()).String()+" reads "+id.Name)
+		}
+	}
+	return found
+}
+
+func TestAReplyIsReadAsOneOfItsKind(t *testing.T) {
+	t.Parallel()
+	seen := false
+	for _, p := range checked(t) {
+		if p.folder == "lua" {
+			seen = rawReads(p, module+"/lua") != nil
+		}
+		if p.folder != "lua" && !strings.HasPrefix(p.folder, "internal/verify/model") {
+			require.Empty(t, rawReads(p, module+"/lua"), "Decode it as a reply of its kind: see lua/replies.go.")
+		}
+	}
+	require.True(t, seen, "no kind is made of tuples")
+}
+
+func TestARawReadIsFound(t *testing.T) {
+	t.Parallel()
+	found := rawReads(checkedSource(t, `package x
+type Tuple struct{ Now, Place int }
+func f(t Tuple) int { return t.Now + t.Place }`), "x")
+	require.Equal(t, []string{"x.go:3:40 reads Place"}, found)
+}
+
+// senders are the functions of package waitqueue that may send the scripts which ask for tickets, and those that end them:
+// what is sent alone, what is sent with others (an end as a job), and what one script does for several names. The last of the first two
+// reads the replies.
+var senders = map[string][]string{
+	"proto.Ask":    {"*site.askFor", "*client.send", "*site.replied"},
+	"proto.End":    {"*end.script"},
+	"lua.Move":     {"*site.askFor", "*end.script"}, // Of a hold that is adopted, or handed over.
+	"lua.MultiAsk": {"askAll"},
+	"lua.MultiEnd": {"ReleaseAll"},
+}
+
+// uttered returns the functions that name a script, other than to see whether there is one.
+func uttered(files []*ast.File, script string) (found []string) {
+	for _, f := range files {
+		for _, decl := range f.Decls {
+			fn, ok := decl.(*ast.FuncDecl)
+			if !ok || fn.Body == nil {
+				continue
+			}
+			named := false
+			ast.Inspect(fn.Body, func(n ast.Node) bool {
+				if b, ok := n.(*ast.BinaryExpr); ok && types.ExprString(b.Y) == "nil" {
+					return false
+				}
+				if s, ok := n.(*ast.SelectorExpr); ok {
+					from := types.ExprString(s.X)
+					if inner, ok := s.X.(*ast.SelectorExpr); ok {
+						from = inner.Sel.Name
+					}
+					named = named || from+"."+s.Sel.Name == script
+				}
+				return true
+			})
+			if named {
+				name := fn.Name.Name
+				if fn.Recv != nil {
+					name = types.ExprString(fn.Recv.List[0].Type) + "." + name
+				}
+				found = append(found, name)
+			}
+		}
+	}
+	return found
+}
+
+func TestAsksAndEndsHaveOneSender(t *testing.T) {
+	var files []*ast.File
+	for _, s := range sources(t) {
+		if s.folder == "waitqueue" {
+			files = append(files, s.syntax)
+		}
+	}
+	for script, by := range senders {
+		require.ElementsMatch(t, by, uttered(files, script), script)
+	}
+}
+
+func TestAnotherSenderIsFound(t *testing.T) {
+	const source = `package x
+func (c *client) again(s *site) { run(s.proto.Ask) }
+func (s *site) none() bool { return s.proto.Ask == nil }`
+	file := kit.Got(parser.ParseFile(token.NewFileSet(), "x.go", source, 0))(t)
+	require.Equal(t, []string{"*client.again"}, uttered([]*ast.File{file}, "proto.Ask"))
+}
+
+// Of the protocol a user knows what waits and what is held. Package lua is for the engine, and for primitives.
+var ofTheProtocol = regexp.MustCompile(`\blua\.[A-Z]\w*`)
+
+// mentioned returns what of package lua the documentation of a file has: its exported declarations and their comments.
+func mentioned(t *testing.T, name string, files *token.FileSet, file *ast.File) (found []string) {
+	t.Helper()
+	ast.FileExports(file)
+	for _, decl := range file.Decls {
+		if f, ok := decl.(*ast.FuncDecl); ok {
+			f.Body = nil
+		}
+		var text bytes.Buffer
+		require.NoError(t, format.Node(&text, files, decl))
+		for _, word := range ofTheProtocol.FindAllString(text.String(), -1) {
+			found = append(found, fmt.Sprintf("%s: %s is in the documentation", name, word))
+		}
+	}
+	return found
+}
+
+func TestNothingOfTheProtocolIsInPublicDocs(t *testing.T) {
+	var found []string
+	for _, s := range sources(t) {
+		inside := strings.HasPrefix(s.folder, "internal/") || s.syntax.Name.Name == "main"
+		if !inside && !slices.Contains([]string{"lua", "waitqueue"}, s.folder) {
+			found = append(found, mentioned(t, s.name, s.files, s.syntax)...)
+		}
+	}
+	none(t, found)
+
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, "x.go", `package x
+
+// F returns a [lua.Status], and nothing else.
+func F() { lua.Run() }
+
+func G(lua.Reply) {}
+
+func g(lua.Reply) {}
+
+// T is a type.
+type T struct {
+	A lua.Script
+	b lua.Script
+}
+`, parser.ParseComments)
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"x.go: lua.Status is in the documentation", "x.go: lua.Reply is in the documentation", "x.go: lua.Script is in the documentation",
+	}, mentioned(t, "x.go", files, file))
 }

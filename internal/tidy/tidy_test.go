@@ -9,14 +9,153 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
+
+// A suite is a run of go test by the Makefile, over the packages whose paths pass each of its filters.
+type suite struct {
+	race, short bool
+	filters     []filter
+}
+
+type filter struct {
+	but   bool
+	paths *regexp.Regexp
+}
+
+func (s suite) runs(pkg string) bool {
+	return !slices.ContainsFunc(s.filters, func(f filter) bool { return f.paths.MatchString(pkg) == f.but })
+}
+
+var (
+	assigned  = regexp.MustCompile(`(?m)^([A-Z]+) := (.*)$`)
+	suiteRun  = regexp.MustCompile(`go test .*-count=1 .*grep .*`)
+	grepped   = regexp.MustCompile(`grep (-v )?-E '([^']+)'`)
+	leavesOut = regexp.MustCompile(`(?m)^\s*(if testing\.Short\(\)|kit\.Long\()`)
+	settings  = regexp.MustCompile(`[A-Z]+=("[^"]*"|\S+)`)
+	stepLine  = regexp.MustCompile(`(?m)^[a-z]+ *\| (make [^|]*[^| ]) *\|`)
+)
+
+// steps are the commands of scripts/check.
+func steps(script string) (found []string) {
+	for _, m := range stepLine.FindAllStringSubmatch(script, -1) {
+		found = append(found, m[1])
+	}
+	return found
+}
+
+// suites are those of the targets that scripts/check names.
+func suites(t *testing.T, makefile, script string) (found []suite) {
+	t.Helper()
+	for range 2 { // One variable uses others.
+		for _, a := range assigned.FindAllStringSubmatch(makefile, -1) {
+			makefile = strings.ReplaceAll(makefile, "$("+a[1]+")", a[2])
+		}
+	}
+	for _, command := range steps(script) {
+		for _, target := range strings.Fields(settings.ReplaceAllString(command, ""))[1:] {
+			recipe := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(target) + `:.*\n((?:\t.*\n)+)`).FindStringSubmatch(makefile)
+			if recipe == nil {
+				require.Contains(t, makefile, "\n"+target+": ", "no target of the Makefile")
+				continue
+			}
+			for _, run := range suiteRun.FindAllString(recipe[1], -1) {
+				s := suite{race: strings.Contains(run, " -race "), short: strings.Contains(run, " -short ")}
+				for _, g := range grepped.FindAllStringSubmatch(run, -1) {
+					paths := kit.Got(regexp.Compile(strings.ReplaceAll(g[2], "$$", "$")))(t)
+					s.filters = append(s.filters, filter{but: g[1] != "", paths: paths})
+				}
+				found = append(found, s)
+			}
+		}
+	}
+	return found
+}
+
+// unrun says of a package what no suite does for it: one that leaves out cases where time is short must run whole, and one
+// that does less with the race detector, which has a file for that, must run without it.
+func unrun(all []suite, pkg, dir string, lessWhenShort bool) string {
+	runs, long, plain := false, false, false
+	for _, s := range all {
+		if s.runs(pkg) {
+			runs, long, plain = true, long || !s.short, plain || !s.race
+		}
+	}
+	_, err := os.Stat(filepath.Join(dir, "norace_test.go"))
+	switch {
+	case !runs:
+		return "is run by no suite"
+	case err == nil && !plain:
+		return "is run with the race detector alone, where it does less"
+	case lessWhenShort && !long:
+		return "is run with -short alone, where it does less"
+	}
+	return ""
+}
+
+// less reports whether the tests of a folder leave out cases with -short.
+func less(t *testing.T, dir string) bool {
+	files := kit.Got(filepath.Glob(filepath.Join(dir, "*_test.go")))(t)
+	return slices.ContainsFunc(files, func(file string) bool {
+		return leavesOut.Match(kit.Got(os.ReadFile(file))(t))
+	})
+}
+
+func TestEveryPackageIsRunByTheCheckAndWhole(t *testing.T) {
+	read := func(name string) string { return string(kit.Got(os.ReadFile("../../" + name))(t)) }
+	makefile, script := read("Makefile"), read("scripts/check")
+	list := exec.Command("go", "list", "-f", "{{.ImportPath}} {{.Dir}}", module+"/...")
+	list.Dir = "../.."
+	out := kit.Got(list.Output())(t)
+	all := suites(t, makefile, script)
+	packages, lesser := 0, 0
+	for s := range strings.Lines(string(out)) {
+		pkg, dir, _ := strings.Cut(strings.TrimSpace(s), " ")
+		require.Empty(t, unrun(all, pkg, dir, less(t, dir)), pkg)
+		packages++
+		if _, err := os.Stat(filepath.Join(dir, "norace_test.go")); err == nil {
+			lesser++
+			require.NotEmpty(t, unrun(suites(t, strings.ReplaceAll(makefile, "go test ", "go test -race "), script), pkg, dir, false), pkg)
+		}
+	}
+	require.Greater(t, packages, 50)
+	require.NotZero(t, lesser)
+	require.NotEmpty(t, unrun(all[1:], module+"/lua", "../../lua", false), "a package that no suite runs")
+	require.NotEmpty(t, unrun(all[:1], module+"/lua", "../../lua", true), "a package that runs with -short alone")
+}
+
+// CONTRIBUTING.md tells the steps, .ci/run takes them all, so does the workflow, and `make test` is the first.
+func TestTheStepsOfTheCheckAreTold(t *testing.T) {
+	body, told := kit.Got(os.ReadFile("../../scripts/check"))(t), kit.Got(os.ReadFile("../../CONTRIBUTING.md"))(t)
+	ci := kit.Got(os.ReadFile("../../.ci/run"))(t)
+	commands := steps(string(body))
+	require.Greater(t, len(commands), 15)
+	require.Equal(t, "make test", commands[0])
+	require.Regexp(t, `(?m)^make check$`, string(ci))
+	for _, c := range commands {
+		require.Contains(t, string(told), "| `"+c+"` |")
+	}
+	workflow := kit.Got(os.ReadFile("../../.github/workflows/test.yml"))(t)
+	var taken []string
+	for _, m := range regexp.MustCompile(`(?m)^          - ([a-z ]+)$`).FindAllStringSubmatch(string(workflow), -1) {
+		taken = append(taken, strings.Fields(m[1])...)
+	}
+	var names []string
+	for _, m := range regexp.MustCompile(`(?m)^([a-z]+) *\| make`).FindAllStringSubmatch(string(body), -1) {
+		names = append(names, m[1])
+	}
+	require.ElementsMatch(t, names, taken)
+}
 
 const (
 	// maxFunctionLines is about what fits on one screen.
@@ -28,8 +167,7 @@ const (
 // root is the folder of the core module, which is that of the repository.
 func root(t *testing.T) string {
 	t.Helper()
-	dir, err := os.Getwd()
-	require.NoError(t, err)
+	dir := kit.Got(os.Getwd())(t)
 	for {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
 			return dir
@@ -78,8 +216,7 @@ func texts(t *testing.T, patterns ...string) []text {
 // ignore reads .gitignore: patterns with a slash hold for paths from the root, others for names.
 func ignore(t *testing.T, repo fs.FS) func(name string) bool {
 	t.Helper()
-	body, err := fs.ReadFile(repo, ".gitignore")
-	require.NoError(t, err)
+	body := kit.Got(fs.ReadFile(repo, ".gitignore"))(t)
 	var paths, names []string
 	for line := range strings.Lines(string(body)) {
 		line = strings.TrimSuffix(strings.TrimSpace(line), "/")
@@ -137,12 +274,9 @@ func TestFunctionsFitOnAScreen(t *testing.T) {
 		if strings.HasSuffix(x.name, "_test.go") {
 			continue
 		}
-		found, err := longFunctions(x.name, x.body, maxFunctionLines)
-		require.NoError(t, err)
-		none(t, found)
+		none(t, kit.Got(longFunctions(x.name, x.body, maxFunctionLines))(t))
 	}
-	found, err := longFunctions("x.go", []byte("package x\n\nfunc f() {\n\n}\n"), 2)
-	require.NoError(t, err)
+	found := kit.Got(longFunctions("x.go", []byte("package x\n\nfunc f() {\n\n}\n"), 2))(t)
 	require.Equal(t, []string{"x.go:3: f has 3 lines, more than 2"}, found)
 }
 

@@ -24,6 +24,35 @@ type Timers struct {
 	done    chan struct{} // closed when the loop has ended
 }
 
+// A Batch collects what is due at one moment, for the flush behind it.
+type Batch[T any] struct {
+	mu  sync.Mutex // guards due; nothing is called under it
+	due []T
+}
+
+// Add puts something into the batch. The caller may hold locks.
+func (b *Batch[T]) Add(x T) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.due = append(b.due, x)
+}
+
+// Take returns what is in the batch, and empties it.
+func (b *Batch[T]) Take() []T {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	due := b.due
+	b.due = nil
+	return due
+}
+
+// Due is how much is in the batch.
+func (b *Batch[T]) Due() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.due)
+}
+
 // A Target is what is called when its time has come.
 type Target interface{ Fired(now time.Time) }
 
@@ -115,11 +144,13 @@ func (t *Timers) loop() {
 		}
 		if due != nil {
 			due.Target.Fired(time.Now())
-			if called++; called%flushEvery == 0 {
+			if called++; called == flushEvery {
+				called = 0
 				t.flush()
 			}
 			continue
 		}
+		called = 0
 		t.flush()
 		timer.Reset(wait)
 		select {
@@ -136,7 +167,7 @@ const (
 	// suspended: timers stand still meanwhile, leases do not.
 	glance = time.Second
 	// flushEvery is how many calls a flush waits for at most.
-	flushEvery = 256
+	flushEvery = 512
 	// WokeUp is how much sleep counts as a suspension.
 	WokeUp = 500 * time.Millisecond
 )

@@ -23,6 +23,8 @@ const (
 	// so much more rarely that all together make about 200 looks a second.
 	lookEvery  = 2 * time.Second
 	lookClient = 5 * time.Millisecond
+	// lookTick is how far apart the moments are at which the looks of a client come together.
+	lookTick = lookEvery / 32
 	// frontRow is how many places from the head look at the moment the present lease ends.
 	frontRow = 8
 	// frontStep is how much later each of them looks than the one before.
@@ -40,6 +42,7 @@ const (
 // then on the site counts as deaf until a message from itself, the echo, has come over it. Trust sends nothing and
 // sets no timer; its site does. The lock of the site guards it.
 type Trust struct {
+	Born      time.Time // of the client: from then on its looks are at ticks
 	Polls     bool      // nothing is subscribed to: frequent looks are all that the site hears
 	last      int64     // the last token that was seen
 	Since     time.Time // and since when; of an event, when the newest call was told to wait
@@ -172,11 +175,20 @@ func (v *Sight) left() time.Duration {
 	return max(time.Duration(v.until-v.Now)*time.Microsecond, 0)
 }
 
+// usual is in how long to look if nothing says sooner: at a tick, so that the looks of a client come together.
+func (u *Trust) usual(v *Sight, now time.Time) (d, every time.Duration) {
+	every = max(lookEvery, time.Duration(v.Waiting)*lookClient)
+	d = retry.Jitter(every*3/4+lookTick, every*5/4)
+	return d - now.Add(d).Sub(u.Born)%lookTick, every
+}
+
+// AtTick reports whether a look at that time is such a usual one.
+func (u *Trust) AtTick(at time.Time) bool { return at.Sub(u.Born)%lookTick == 0 }
+
 // Next is in how long to look again at a queue: about when the present lease ends if the tickets are in front, and in any
 // case after a time that grows with the number of clients that wait.
 func (u *Trust) Next(v *Sight, now time.Time) time.Duration {
-	every := max(lookEvery, time.Duration(v.Waiting)*lookClient)
-	d := retry.Jitter(every*3/4, every*5/4)
+	d, _ := u.usual(v, now)
 	// A hand-off takes half a pollEvery in the mean, and so many are ahead.
 	d = u.pause(d, v.place, u.still(v, now), v.most+time.Duration(v.place)*pollEvery/2)
 	if v.place <= frontRow {
@@ -192,8 +204,7 @@ func (u *Trust) Next(v *Sight, now time.Time) time.Duration {
 // NextOfEvent is in how long to look again for an event: before the lease of a place in it runs out, when that of another
 // does, and after a time as for a queue.
 func (u *Trust) NextOfEvent(v *Sight, now time.Time) time.Duration {
-	every := max(lookEvery, time.Duration(v.Waiting)*lookClient)
-	d := retry.Jitter(every*3/4, every*5/4)
+	d, every := u.usual(v, now)
 	d = u.pause(d, 1, now.Sub(u.Since), every)
 	if v.keep > 0 {
 		d = min(d, v.keep/3)

@@ -4,7 +4,7 @@
 --       leases    zset  tickets of the present generation by server µs until which their leases last
 --       arrivals  hash  of each of these tickets its index, when it came, and who it is
 --       last      hash  the arrivals of the generation before
---       calls     zset  ended or repeated tickets, and resets, by server µs until which they are known
+--       calls     zset  ended or repeated tickets, by server µs until which they are known
 -- ARGV  ticket    client:number:kind:permits:lease:grant
 --       token     only if it has arrived in this generation; 0 for any
 --       floor     not used

@@ -9,12 +9,13 @@
 -- REPLY {now, token, limit, used, holders, waiting, {ticket, arrival, …}, {suspect, …}, state}
 --       token is the generation, limit the parties, used those that have come; holders has for each of
 --       them: ticket, until, since, permits, phase (waiting or acting), token, count, who; waiting is used
---       again; state is unset, open (nobody broke it) or broken
+--       again; state is unset, open (nobody broke it) or broken, also where the next request that may write breaks it
 -- RETRY safe: it only reads
 
 -- @include lib/barrier.lua
 local s = barrier.read(KEYS, base.now())
-local came = s.broken and 0 or s.arrived
+local broken = barrier.fails(s)
+local came = broken and 0 or s.arrived
 local holders, generation = {}, base.int(s.generation)
 local parties = came > 0 and tonumber(ARGV[1]) > 0 and redis.call('ZRANGE', s.leases, 0, ARGV[1] - 1, 'WITHSCORES') or {}
 for i = 1, #parties, 2 do
@@ -24,4 +25,4 @@ for i = 1, #parties, 2 do
   for _, field in ipairs(about) do holders[#holders + 1] = field end
 end
 return { s.now, generation, s.parties, came, holders, came, {}, {},
-  s.generation == 0 and 'unset' or (s.broken and 'broken' or 'open') }
+  s.generation == 0 and 'unset' or (broken and 'broken' or 'open') }

@@ -1,7 +1,6 @@
 -- countdown/ask: is the latch open? Nobody keeps a place: all who wait hear one channel.
 --
 -- KEYS  lock      hash  the count, the generation, how long the latch lives
---       calls     zset  ids of requests that had their effect, by server µs until which they are known
 -- ARGV  ticket    client:number:kind:permits:lease:grant; not used
 --       mode      try: BUSY where the others are told to wait; look, wait: the same
 --       notafter  server µs after which the ask changes nothing

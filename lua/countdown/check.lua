@@ -1,7 +1,6 @@
 -- countdown/check: the look of one client after its tickets that wait for one latch.
 --
 -- KEYS  lock      hash  the count, the generation, how long the latch lives
---       calls     zset  ids of requests that had their effect, by server µs until which they are known
 -- ARGV  client    who looks; not used
 --       mode      hears, proven or deaf: all the same, as nothing is sent to one client
 --       notafter  server µs after which the check changes nothing

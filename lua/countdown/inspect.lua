@@ -1,7 +1,6 @@
 -- countdown/inspect: the count, and how many clients wait. It changes nothing.
 --
 -- KEYS  lock      hash  the count, the generation, how long the latch lives
---       calls     zset  ids of requests that had their effect, by server µs until which they are known
 -- ARGV  most      not used
 -- REPLY {now, token, limit, used, holders, waiting, {ticket, arrival, …}, {suspect, …}, state}
 --       token is the generation, limit the count that was set, used the one that is left; nobody holds, no

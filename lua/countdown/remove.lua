@@ -1,13 +1,11 @@
--- countdown/remove: delete the latch. Those who wait for it get an error, not a pass.
---
--- The ids of requests stay: one that is repeated must not count on the next latch.
+-- countdown/remove: delete the latch. Those who wait for it get an error, not a pass. It is a request without a ticket
+-- (lib/once).
 --
 -- KEYS  lock      hash  the count, the generation, how long the latch lives
---       calls     zset  ids of requests that had their effect, by server µs until which they are known
 -- ARGV  token     only if it is of this generation; 0 for any
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       status is DONE, with the count that was left in place, or REFUSED
--- RETRY unsafe without a token: a second call deletes a latch that was set since
+-- RETRY safe by lib/once, which answers a repeated request by what was said first
 
 -- @include lib/latch.lua
 local s = latch.read(KEYS, base.now())

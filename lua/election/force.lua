@@ -8,7 +8,7 @@
 --       counted   1 if subscribers can be counted
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       as of fairlock/force
--- RETRY unsafe without a token: a second call ends the next leadership too
+-- RETRY as fairlock/force
 
 local function finish()
   -- @include fairlock/force.lua

@@ -7,8 +7,7 @@
 -- ARGV  ticket    client:number:kind:tokens:lease:grant: how many tokens the client may make of that of a hold,
 --                 which it says when the hold ends; the lease, and that of a grant, in ms
 --       mode      try: leave no trace; look: no place yet, as the client cannot hear; wait: keep a place. Behind look and
---                 wait the bound of a ticket that never had a place, if it has one, as in "wait 16:": how many may wait, 0
---                 for any number, and how many µs its call has left, or nothing
+--                 wait how many may wait, of a ticket that never had a place and has such a limit, as in "wait 16"
 --       notafter  server µs after which the ask changes nothing
 --       floor     the highest token that the client has seen; missing or empty: none that is later than when this was sent.
 --                 Where it is missing the lock is expected to be free
@@ -32,8 +31,8 @@
 -- capitals and the calls those of lib/rules.
 local GRANTED, WAITING, BUSY, LATE, UNUSUAL = 1, 2, 3, 4, 12
 local ticket, mode, format = ARGV[1], ARGV[2], string.format
-local limit, left
-if #mode > 4 then mode, limit, left = bounded(mode) end
+local limit
+if #mode > 4 then mode, limit = bounded(mode) end
 local t = redis.call('TIME')
 local now = micros(t)
 local notafter = ARGV[3] + 0
@@ -42,7 +41,7 @@ if now > notafter then return { LATE, now } end
 -- Without high nobody has queued since the last release. Where the hash is lost the queue may have outlived it.
 local h = ARGV[4] and redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'version', 'high', 'until', 'phase', 'marked', 'scan')
   or redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'version', 'high')
-if h[2] and h[4] ~= VERSION then error(OTHER_VERSION) end
+if h[2] and h[4] ~= VERSION then error(other_version(h[4])) end
 local size = h[2] and not h[5] and 0 or redis.call('ZCARD', KEYS[2])
 local kept = (h[3] or 0) + 0
 
@@ -87,7 +86,7 @@ if h[1] and h[1] ~= ticket and (ARGV[5] or '0') == '0' and (ARGV[6] or '0') == '
     local full
     if limit and size > 0 then
       -- @include lib/known.lua
-      full = known.full(KEYS, redis.call('HGET', KEYS[1], 'looked'), now, ticket, size, tonumber(limit), left)
+      full = known.full(KEYS, redis.call('HGET', KEYS[1], 'looked'), now, ticket, size, tonumber(limit))
       if full then return micros_text(t) .. ' ' .. h[2] .. ' ' .. (h[6] or format('%.0f', ends)) .. ' ' .. size .. ' ' .. full end
     end
     -- As hold.keep has it.
@@ -150,7 +149,7 @@ if over or limit then
   end
   if limit and not redis.call('ZSCORE', s.queue, ticket) then
     -- @include lib/room.lua
-    local oldest = room.full(s, limit, left, (ARGV[5] or '0') ~= '0' and tonumber(ARGV[5]) or now - (ARGV[6] or 0))
+    local oldest = room.full(s, limit)
     size = redis.call('ZCARD', s.queue)
     if oldest then
       hold.keep(s, size)

@@ -47,13 +47,13 @@ for i = 6, #ARGV, 2 do
     states[#states + 1] = 'earlier'
     s.grants = { ticket, s.token, s.ends }
   else
-    local arrival, head_start, limit, left = place.brought(ARGV[i + 1])
+    local arrival, head_start, limit = place.brought(ARGV[i + 1])
     local new = place.queue(s, ticket, arrival, size, head_start)
     states[#states + 1] = new == 1 and 'again' or 'queued'
     size = size + new
     if limit and new == 1 then
       fresh = fresh or {}
-      fresh[#fresh + 1] = { state = #states, ticket = ticket, arrival = arrival, head_start = head_start, limit = limit, left = left }
+      fresh[#fresh + 1] = { state = #states, ticket = ticket, arrival = arrival, head_start = head_start, limit = limit }
     end
     if new == 1 then hold.wanted(s) end
   end

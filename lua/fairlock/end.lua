@@ -13,7 +13,9 @@
 --                 the last one. With the very token of its grant the last token rises to floor, as that of a hold of several
 --                 names is above it (multilock/end). 0 for any; missing: 0
 --       counted   0 if subscribers cannot be counted; missing: they can
---       note      words without a space that the message of a grant is to carry; may be missing
+--       note      words without a space that the message of a grant is to carry; may be missing, or empty
+--       rests     yes: the hold was used, so the name stays taken for as long as its renewal has said; missing: it frees at
+--                 once, without a token also what rests already
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}, or without all
 --       keys a number alone: DONE; UNUSUAL, if nothing was done: ask with all keys; or below 0: DONE, and handed on at
 --       that time, for as long as a grant to the ticket itself, with the time as the token; and the first eight where one of
@@ -31,7 +33,7 @@ local ticket, format = ARGV[1], string.format
 -- Without high nobody has queued since the last release, and the lease is short enough for keys that live for a minute more.
 local h = ARGV[2] and redis.call('HMGET', KEYS[1], 'owner', 'high', 'marked', 'token', 'kept', 'until', 'phase', 'mark', 'scan')
   or redis.call('HMGET', KEYS[1], 'owner', 'high', 'marked')
-local plain = h[1] == ticket and (ARGV[3] or '0') == '0'
+local plain = h[1] == ticket and (ARGV[3] or '0') == '0' and not ARGV[6]
 local head = plain and h[2] and redis.call('ZRANGE', KEYS[2], '0', '0', 'WITHSCORES') -- @logged if plain then expect() end
 
 -- Ours, and nobody waits: free it. HDEL is accepted when memory is full.
@@ -114,14 +116,15 @@ local size = redis.call('ZCARD', KEYS[2])
 -- @include lib/hold.lua
 local s = hold.read(KEYS, base.now(), ARGV[2] or 0, ARGV[4])
 local client = hold.client(ticket)
-s.caller, s.note = client, ARGV[5]
-local status, states = base.DONE, nil
+s.caller, s.note = client, ARGV[5] ~= '' and ARGV[5]
+local status, states, rests = base.DONE, nil, false
 local last = tonumber(ARGV[3] or 0)
 if s.owner == ticket and (last == 0 or hold.among(s, last)) then
   if last == s.token and s.floor > last then
     last, s.created = s.floor, true -- The key has to outlive that token.
   end
-  hold.free(s) -- @logged hold.clear(s) note(s.lock, ticket, base.int(s.token), base.int(s.now), 'released')
+  rests = ARGV[6] and hold.rest(s)
+  if not rests then hold.free(s) end -- @logged hold.clear(s) note(s.lock, ticket, base.int(s.token), base.int(s.now), 'released')
   if last > s.token then
     hold.clear(s)
     s.token = last
@@ -131,9 +134,10 @@ else
   -- ZREM, too, is accepted when memory is full, and so is what a script writes after it.
   status = base.REFUSED
   size = size - redis.call('ZREM', s.queue, ticket)
+  if not ARGV[6] and last == 0 and hold.rests(s, ticket) then hold.free(s) end
   if size == 0 then hold.forget(s) end
 end
-if not s.owner or s.ends <= s.now or s.ends - s.now > s.lease then
+if rests or not s.owner or s.ends <= s.now or s.ends - s.now > s.lease then
   -- @include lib/queue.lua
   expiry.settle(s)
   queue.advance(s, client)
@@ -146,4 +150,5 @@ if status == base.REFUSED then
     s.grants = { s.owner, s.token, s.ends }
   end
 end
+if rests then hold.look(s) end
 return hold.reply(s, status, -1, 0, 0, states)

@@ -1,4 +1,5 @@
--- fairlock/force: free the lock whoever holds it, tell the holder, and serve the queue.
+-- fairlock/force: free the lock whoever holds it, tell the holder, and serve the queue. It is a request without a ticket
+-- (lib/once).
 --
 -- KEYS  lock      hash  who holds, until when, the last token
 --       queue     zset  tickets by arrival
@@ -9,7 +10,7 @@
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       status is DONE, with the ticket of the former holder in states; or REFUSED, with that of the present one if
 --       it is held by another token
--- RETRY unsafe without a token: a second call frees the lock from the next holder too
+-- RETRY safe by lib/once, which answers a repeated request by what was said first
 
 -- @include lib/queue.lua
 local s = hold.read(KEYS, base.now(), ARGV[2], ARGV[3])

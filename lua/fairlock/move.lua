@@ -15,7 +15,8 @@
 --       floor     the highest token that the client has seen
 --       counted   0 if subscribers cannot be counted
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
---       status is GRANTED, or REFUSED with the reason in states: moved, expired, forced or forgotten
+--       status is GRANTED, with rests in states if the name stays taken for some time when the hold has ended; or REFUSED
+--       with the reason in states: moved, expired, forced or forgotten
 -- RETRY safe: a second call finds that the hold has moved, and changes nothing
 
 -- @include lib/queue.lua
@@ -40,13 +41,12 @@ if s.owner == from and not s.grants and genuine and (ARGV[3] == '0' or s.token =
   hold.open(s) -- @logged if not digest then note(s.lock, from, base.int(s.token), base.int(s.now), 'moved') end
   hold.own(s, to, tonumber(string.match(to, ':(%d+):%d+$')), ARGV[5])
   redis.call('HSET', s.lock, 'moved', from)
+  if s.rests > now then hold.staying(s) end
 end
 hold.keep(s, size)
 if s.owner == to then
-  local head = size > 0 and string.find(to, ':t:', 1, true) and redis.call('ZRANGE', s.queue, 0, 0)[1]
-  -- Told to look, it learns when the transit ends: before the lease that it knows of, and who gave it may be gone by then.
-  if head then redis.pcall('PUBLISH', hold.channel(s, hold.client(head)), 'L ' .. head) end
-  return hold.reply(s, base.GRANTED)
+  if string.find(to, ':t:', 1, true) then hold.look(s) end -- Who gave it may be gone when the transit ends.
+  return hold.reply(s, base.GRANTED, 0, 0, 0, s.rests > now and { 'rests' } or nil)
 end
 local why = 'forgotten' -- Nor is anybody told more who does not know the secret.
 if genuine then why = redis.call('HGET', s.lock, 'moved') == from and 'moved' or reason.of(s, from) end

@@ -97,19 +97,31 @@ local function cut(s)
   end
 end
 
--- settle breaks the present generation if the lease of a party has run out, or if keys were lost: where the
--- number of those who have arrived is not certain, nobody passes.
+-- certain says whether no keys were lost: else the number of those who have arrived is not known.
+local function certain(s)
+  return s.arrived == s.tickets and s.arrived == s.leased
+end
+
+-- late is how many parties have leases that have run out.
+local function late(s)
+  return s.arrived > 0 and redis.call('ZCOUNT', s.leases, '-inf', base.int(s.now)) or 0
+end
+
+-- fails says whether the present generation is broken, or will be by the next request that may write.
+function barrier.fails(s)
+  return s.broken or s.generation ~= 0 and (not certain(s) or late(s) > 0)
+end
+
+-- settle breaks the present generation if the lease of a party has run out, or if it is not certain who has
+-- arrived: then nobody passes.
 function barrier.settle(s)
   if s.generation == 0 or s.broken then return end
-  if s.arrived ~= s.tickets or s.arrived ~= s.leased then return barrier.breaks(s) end
+  if not certain(s) then return barrier.breaks(s) end
   if s.arrived == 0 then return end
   local newest = redis.call('ZRANGE', s.leases, -1, -1, 'WITHSCORES')
   if newest[2] - s.now > barrier.lease(newest[1]) then cut(s) end
-  local earliest = redis.call('ZRANGE', s.leases, 0, 0, 'WITHSCORES')
-  if tonumber(earliest[2]) <= s.now then
-    s.expired = redis.call('ZCOUNT', s.leases, '-inf', base.int(s.now))
-    barrier.breaks(s)
-  end
+  s.expired = late(s)
+  if s.expired > 0 then barrier.breaks(s) end
 end
 
 -- finish lets the keys live (I6), notes the request if it is to be known, tells those who wait, and answers.

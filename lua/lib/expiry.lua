@@ -65,15 +65,20 @@ function expiry.settle(s)
     if s.plain then redis.call('HSET', s.lock, 'phase', s.phase) end
   end
   if s.ends > s.now then return end
-  local ticket = s.owner
-  hold.free(s)
-  hold.clear(s) -- @logged note(s.lock, ticket, base.int(s.token), base.int(s.ends), 'expired')
+  local ticket, ends = s.owner, s.ends
+  if hold.rests(s, ticket) then
+    hold.free(s) -- Its end was told when it began to rest.
+    return hold.clear(s)
+  end
+  local phase = s.phase
+  if not hold.rest(s) then hold.free(s) end
+  hold.clear(s) -- @logged note(s.lock, ticket, base.int(s.token), base.int(ends), 'expired')
   hold.spend(s, ticket)
   s.expired = 1
-  if s.phase == 'final' then
+  if phase == 'final' then
     redis.call('HSET', s.lock, 'lapsed', ticket)
   else
     expiry.suspect(s, ticket)
-    if s.phase == 'granted' then expiry.call(s) end
+    if phase == 'granted' then expiry.call(s) end
   end
 end

@@ -1,5 +1,5 @@
 -- lib/gather: what a latch and a barrier share: generations instead of a queue, one channel on which all
--- who wait hear, and requests that are counted once by their ids.
+-- who wait hear; and the tickets of a barrier that are known by their ids.
 -- @include lib/base.lua
 
 local gather = {
@@ -50,12 +50,12 @@ function gather.hearing(s, counted)
   return counts[2]
 end
 
--- known says whether a request with that id has had its effect.
+-- known says whether a request with that id was noted.
 function gather.known(s, id)
   return redis.call('ZSCORE', s.calls, id)
 end
 
--- note remembers that a request had its effect, for as many ms as it may be repeated.
+-- note remembers the id of a request, for as many ms as it may be repeated.
 function gather.note(s, id, ms)
   local over = redis.call('ZCOUNT', s.calls, '-inf', base.int(s.now))
   if over > 0 then redis.call('ZREMRANGEBYRANK', s.calls, 0, math.min(over, TRIM) - 1) end

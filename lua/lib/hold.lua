@@ -9,6 +9,7 @@ local hold = {
   UNWOKEN = 16,   -- PUBLISH was refused: the head must look by itself
   UNCOUNTED = 32, -- PUBSUB NUMSUB was refused: nobody is skipped
   WANTED = 64,    -- somebody waits for what the ticket holds
+  DIFFERS = 128,  -- clients state different numbers of permits
 }
 
 -- lease is the longest that a hold lasts which has not been renewed since its phase began, in µs: no renewal is for
@@ -35,14 +36,16 @@ end
 -- suspects are looked at only where they are about to be used.
 function hold.read(keys, now, floor, counted)
   local h = redis.call('HMGET', keys[1],
-    'owner', 'until', 'version', 'token', 'high', 'phase', 'mark', 'scan', 'marked', 'kept')
-  if h[4] and h[3] ~= VERSION then error(OTHER_VERSION) end -- @logged expect()
+    'owner', 'until', 'version', 'token', 'high', 'phase', 'mark', 'scan', 'marked', 'kept', 'rests')
+  if h[4] and h[3] ~= VERSION then error(other_version(h[3])) end -- @logged expect()
   local phase, wants = h[6] or 'held', wants_word(h[6])
   if wants then phase = phase == 'final wants' and 'final' or 'held' end
   -- Where the hash is lost the queue may have outlived it.
   local left = keys[2] and not h[4] and not h[5] and redis.call('ZCARD', keys[2]) > 0 and 1
   local lease = h[1] and hold.lease(h[1], phase) or 0
   local ends = h[1] and ends_at(h[2], h[4], lease) or 0
+  local of, rests, least = string.match(h[1] and h[11] or '', '^(%d+):(%d+):(%d+)$')
+  if of ~= h[4] then rests, least = nil, nil end
   local marked = h[9]
   if keys[3] and marked then
     marked = hold.marked(keys, now)
@@ -54,6 +57,8 @@ function hold.read(keys, now, floor, counted)
     owner = h[1], ends = ends, lease = lease, plain = h[1] and not h[2],
     token = tonumber(h[4] or 0), high = tonumber(h[5] or left or 0), phase = phase, wants = h[1] and wants and hold.client(h[1]),
     mark = tonumber(h[7] or 0), scan = h[8], marked = marked, kept = tonumber(h[10] or 0),
+    -- Until when the name stays taken, and for how long at the most if the server's clock steps back.
+    rests = rests and math.min(tonumber(rests), now + least) or 0, least = tonumber(least or 0),
     -- A renewal prolongs the lock alone, and does not write that down.
     lives = h[1] and ends + SPARE_US or 0,
     floor = base.floor(floor, now), counted = counted ~= '0', stale = false, created = false,
@@ -114,7 +119,57 @@ end
 
 -- free takes the lock from its owner. The field goes when the lock is granted again, or with clear.
 function hold.free(s)
-  s.owner, s.stale, s.wants = false, true, false
+  s.owner, s.stale, s.wants, s.rests = false, true, false, 0
+end
+
+-- stay lets the name be taken for so many µs from the grant, whatever becomes of the hold. What an earlier holder wanted, who
+-- has handed it over, counts where that is later.
+function hold.stay(s, least)
+  local token = base.int(s.token)
+  local of, since = string.match(redis.call('HGET', s.lock, 'since') or '', '^(%d+):(%d+)$')
+  local from = math.min(of == token and tonumber(since) or s.token, s.now)
+  s.rests, s.least = math.max(s.rests, from + least), math.max(s.least, least)
+  if s.high == 0 then -- Its end is to look at how long keys live.
+    s.high = 1
+    redis.call('HSET', s.lock, 'high', '1')
+  end
+  hold.staying(s)
+  s.created = true -- What is usual does not know of it, and prolongs keys for the lease.
+  hold.keep(s, redis.call('ZCARD', s.queue))
+end
+
+-- staying writes down until when the name stays taken, with the token of the hold.
+function hold.staying(s)
+  redis.call('HSET', s.lock, 'rests', base.int(s.token) .. ':' .. base.int(s.rests) .. ':' .. base.int(s.least))
+end
+
+-- rest says whether the name stays taken now that its hold has ended: then it is a ticket's that no client has, which
+-- nobody renews. HDEL is accepted when memory is full, and so is what follows.
+function hold.rest(s)
+  if s.rests <= s.now then return false end
+  redis.call('HDEL', s.lock, 'rests')
+  local ms = base.int(s.least / 1000)
+  s.owner = hold.resting(s.owner) .. '1:' .. ms .. ':' .. ms
+  s.ends, s.lease, s.phase, s.plain, s.wants, s.rests = s.rests, s.least, 'final', false, false, 0
+  redis.call('HSET', s.lock, 'owner', s.owner, 'until', base.int(s.ends), 'phase', 'final')
+  return true
+end
+
+-- resting is how the ticket begins by which a name rests after the hold of another.
+function hold.resting(ticket)
+  return string.match(ticket, '^[^:]*:[^:]*:') .. 'z:'
+end
+
+-- rests says whether a name rests after the hold of a ticket.
+function hold.rests(s, ticket)
+  local first = s.owner and hold.resting(ticket)
+  return first and string.sub(s.owner, 1, #first) == first
+end
+
+-- look tells the head to look, because what it waits for may end before the lease that it knows of.
+function hold.look(s)
+  local head = redis.call('ZRANGE', s.queue, 0, 0)[1]
+  if head then redis.pcall('PUBLISH', hold.channel(s, hold.client(head)), 'L ' .. head) end
 end
 
 -- clear removes what free has left. HDEL, too, is accepted when memory is full.
@@ -173,7 +228,7 @@ end
 -- excess says whether the keys live for much longer than they are needed, as after the end of a long lease. Where
 -- several hold, what their renewals have prolonged is known of those that have just ended.
 local function excess(s, need, idle)
-  if s.holders and not s.stated then return false end -- It was resized.
+  if s.holders and s.stated ~= s.limit then return false end -- It was resized.
   if s.holders then return idle and s.kept > need + MOST_US or s.lives > need + MOST_US + SPARE_US end
   local lasts = s.owner and string.match(s.owner, ':(%d+):%d+$') or 0 -- The lease, from its first renewal on.
   return math.max(s.kept, s.lives) > math.max(need, s.now + lasts * 1000) + MOST_US
@@ -184,7 +239,7 @@ end
 -- they are many, their own asks and checks keep the keys.
 function hold.keep(s, waiting, at_end)
   local idle = not s.owner and waiting == 0 and not s.created
-  local need = math.max(s.now, token_need(s.token, s.now), s.owner and s.ends or 0)
+  local need = math.max(s.now, token_need(s.token, s.now), s.owner and math.max(s.ends, s.rests) or 0)
   local least = need
   if not idle then
     need = math.max(need, queue_need(waiting, s.now))

@@ -8,7 +8,7 @@ local latch = {}
 function latch.read(keys, now)
   local h = redis.call('HMGET', keys[1], 'count', 'generation', 'first', 'lifetime', 'initial')
   return {
-    lock = keys[1], calls = keys[2], now = now, flags = 0,
+    lock = keys[1], now = now, flags = 0,
     count = tonumber(h[1] or 0), generation = tonumber(h[2] or 0),
     first = tonumber(h[3] or 0), lifetime = tonumber(h[4] or 0), set = tonumber(h[5] or 0) > 0,
   }

@@ -2,7 +2,7 @@
 --
 -- The hash has a field for each hold, named by its ticket: "permits:token:lease:phase:since:who", with the
 -- lease in µs and a letter for the phase: g granted by message, r granted in a reply to another request of its
--- client, h held, f final. The holders are a sorted set of their tickets by the end of the lease. It begins
+-- client, h held, f final. Who begins with "~least~" where the permits are to stay taken for that many ms from the grant. The holders are a sorted set of their tickets by the end of the lease. It begins
 -- with a guard, so that it never is empty; where the guard is missing the key was lost, and with it all holds.
 -- @include lib/queue.lua
 
@@ -10,33 +10,46 @@ local permits = { GUARD = '-' }
 
 local LAPSES = 128 -- leases that are ended in one script: about a millisecond
 local FIRST = 64 -- holds that are looked at for one that its client may not know of
+local TOLD = 100 -- grants in one message: it stays below 16,384 bytes, from which on Valkey 9.0 to 9.1.1 may tear it
 local RECORD = '^(%d+):(%d+):(%d+):(%a):(%d+):(.*)$'
 
--- read loads the lock. A key of another type ends the script here, before anything is written. stated is the
--- limit that the caller goes by, if the script makes a lock that is not there.
-function permits.read(keys, now, floor, counted, stated)
+-- read loads the lock. A key of another type ends the script here, before anything is written. Where there is no lock, stated
+-- and born are those of the caller, if the script makes one.
+function permits.read(keys, now, floor, counted, stated, born)
   local h = redis.call('HMGET', keys[1], 'limit', 'stated', 'used', 'token', 'high', 'mark', 'scan', 'marked',
-    'kept', 'group', 'wants')
+    'kept', 'group', 'wants', 'born', 'rests')
   local guard = redis.call('ZRANGE', keys[4], 0, 0)[1]
   redis.call('ZCARD', keys[2])
   redis.call('ZCARD', keys[3])
   return {
     lock = keys[1], queue = keys[2], suspects = keys[3], holders = keys[4], now = now, grant = permits.grant,
     new = not h[1], lost = guard ~= permits.GUARD, limit = tonumber(h[1] or stated or 0),
-    stated = h[2] or (not h[1] and stated), -- until it is resized
+    stated = tonumber(h[2] or not h[1] and stated or nil), -- nil: nobody has since it was resized
+    born = tonumber(h[12] or not h[1] and born or nil), -- nil: the limit cannot change
     used = tonumber(h[3] or 0), owner = tonumber(h[3] or 0) > 0, ends = 0,
     token = tonumber(h[4] or 0), high = tonumber(h[5] or 0), mark = tonumber(h[6] or 0), scan = h[7],
     marked = h[8], kept = tonumber(h[9] or 0), group = tonumber(h[10] or 0),
-    wants = h[11],
+    wants = h[11], rests = tonumber(h[13] or 0), -- Until when permits may stay taken whose hold is over.
     floor = base.floor(floor, now), counted = counted == '1', created = false,
     lives = 0,
     flags = 0, skipped = 0, expired = 0, grants = {}, taken = {},
   }
 end
 
--- agreed says whether a client states the limit with which the lock was made; once resized, any will do.
-function permits.agreed(s, stated)
-  return not s.stated or stated == s.stated
+-- state takes in the number that a client states, with the time at which it was made. It returns whether the client may go on,
+-- and whether it states another number than the newest client before. The number of the newest client counts, from its first
+-- request on; older ones go by it. A client that tells no time has a number that cannot change: it may go on only if it states
+-- the one that counts. settle writes down what has changed.
+function permits.state(s, stated, born)
+  stated = tonumber(stated)
+  local differs = s.stated and s.stated ~= stated
+  if not born and s.stated then return not differs end
+  born = born and made_at(tonumber(born), s.now)
+  if not born or born > made_at(s.born or 0, s.now) then
+    if not born or differs then s.limit = stated end
+    s.stated, s.born, s.restated = stated, born, true
+  end
+  return true, differs
 end
 
 -- parse reads the record of a hold: permits, token, lease, phase, since, who.
@@ -51,20 +64,31 @@ local function use(s, n)
   s.owner = n > 0
 end
 
+-- counts are the fields with the limit, what was stated, when, and how many permits are held.
+local function counts(s)
+  local fields = { 'limit', base.int(s.limit), 'used', base.int(s.used) }
+  for _, field in ipairs({ 'stated', 'born' }) do
+    if s[field] then
+      fields[#fields + 1] = field
+      fields[#fields + 1] = base.int(s[field])
+    end
+  end
+  return fields
+end
+
 -- forget_holds begins anew where a key was lost. DEL is accepted when memory is full.
 local function forget_holds(s)
   redis.call('DEL', s.lock, s.holders)
   use(s, 0)
-  s.group, s.wants = 0, false
+  s.group, s.wants, s.rests = 0, false, 0
   local ms = base.int(math.max(s.kept - s.now, SPARE_US) / 1000)
-  local fields = { 'limit', base.int(s.limit), 'used', '0' }
+  local fields = counts(s)
   local function put(field, value)
     if value then
       fields[#fields + 1] = field
       fields[#fields + 1] = value
     end
   end
-  put('stated', s.stated)
   put('token', s.token > 0 and base.int(s.token))
   put('high', s.high > 0 and base.int(s.high))
   put('mark', s.mark > 0 and base.int(s.mark))
@@ -80,11 +104,31 @@ end
 -- make writes down the limit of a lock that was never used, or was lost with its key. That comes first: HSET is
 -- refused when memory is full, so that the first use of a lock then leaves nothing.
 local function make(s)
-  if s.stated then redis.call('HSET', s.lock, 'limit', base.int(s.limit), 'stated', s.stated, 'used', '0') end
+  if s.limit > 0 then redis.call('HSET', s.lock, unpack(counts(s))) end
   redis.call('DEL', s.holders)
-  if not s.stated then return end
+  if s.limit == 0 then return end
   redis.call('ZADD', s.holders, 0, permits.GUARD)
   s.new, s.created = false, true
+end
+
+-- rest lets the permits of a hold that is over be those of a ticket that no client has, until its time is over, and says whether
+-- they are to stay taken. The phase says how it ended: f if it was released, x if its lease ran out. The hold itself is taken out
+-- by the caller.
+local function rest(s, ticket, record, phase)
+  local n, token, _, _, since, who = permits.parse(record)
+  local least, name = string.match(who or '', '^~(%d+)~(.*)$')
+  local ends = least and math.min(since, s.now) + least * 1000 or 0
+  if ends <= s.now then return false end
+  local rests = permits.resting(ticket)
+  if redis.call('HEXISTS', s.lock, rests) == 1 then return false end -- Of an earlier hold of the same ticket.
+  redis.call('HSET', s.lock, rests, base.int(n) .. ':' .. base.int(token) .. ':' .. base.int(least * 1000) .. ':' .. phase .. ':' .. since .. ':' .. name)
+  redis.call('ZADD', s.holders, base.int(ends), rests)
+  return true
+end
+
+-- resting is the ticket by which permits rest after the hold of another.
+function permits.resting(ticket)
+  return hold.resting(ticket) .. string.match(ticket, ':(%d+):%d+:%d+$') .. ':0:0'
 end
 
 -- lapse ends holds whose leases have run out. Their clients are suspects, but for those that were not to renew.
@@ -92,11 +136,13 @@ function permits.lapse(s, tickets)
   local records = redis.call('HMGET', s.lock, unpack(tickets))
   redis.call('ZREM', s.holders, unpack(tickets))
   redis.call('HDEL', s.lock, unpack(tickets))
-  local used, told, unclaimed = s.used, {}, false
+  local used, told, unclaimed, ended = s.used, {}, false, nil
   for i, record in ipairs(records) do
-    local n, _, _, phase = permits.parse(record or '0:0:0:f:0:')
-    used = used - n
-    if phase == 'f' then records[i] = false end
+    local n, _, _, phase, _, who = permits.parse(record or '0:0:0:f:0:')
+    if string.byte(who) ~= 126 or not rest(s, tickets[i], record, 'x') then used = used - n end
+    local rested = string.find(tickets[i], ':z:', 1, true)
+    if not rested then ended, s.expired = tickets[i], s.expired + 1 end
+    if rested or phase == 'f' then records[i] = false end
     if phase == 'g' or phase == 'r' then unclaimed = true end
   end
   use(s, used)
@@ -108,8 +154,7 @@ function permits.lapse(s, tickets)
       expiry.suspect(s, ticket)
     end
   end
-  redis.call('HSET', s.lock, 'lapsed', tickets[#tickets])
-  s.expired = s.expired + #tickets
+  if ended then redis.call('HSET', s.lock, 'lapsed', ended) end
   if unclaimed then expiry.call(s) end
 end
 
@@ -135,14 +180,16 @@ local function unwind(s)
   hold.flag(s, hold.MORE)
 end
 
--- settle brings the holds up to date: it makes or mends the lock, cuts leases after a step of the clock, and
--- ends those that have run out.
+-- settle brings the lock up to date: it makes or mends it, writes down a number that is new, cuts leases after a step of the
+-- clock, and ends those that have run out.
 function permits.settle(s)
   if s.marked then s.marked = hold.marked({ s.lock, s.queue, s.suspects }, s.now) end
   if s.new then
     make(s)
   elseif s.lost then
     forget_holds(s)
+  elseif s.restated then
+    redis.call('HSET', s.lock, unpack(counts(s)))
   end
   if s.used == 0 then return end
   unwind(s)
@@ -167,11 +214,12 @@ function permits.held(s, ticket)
 end
 
 -- free takes the permits of a hold back, whose lease ends by then at the latest. ZREM is accepted when memory is full,
--- and so is what follows.
-function permits.free(s, ticket, n, ends)
+-- and so is what follows. With the record of one that was used it says whether they stay taken.
+function permits.free(s, ticket, n, ends, record)
   s.lives = math.max(s.lives, ends + SPARE_US)
   redis.call('ZREM', s.holders, ticket)
   redis.call('HDEL', s.lock, ticket)
+  if record and rest(s, ticket, record, 'f') then return true end
   use(s, s.used - n)
   redis.call('HSET', s.lock, 'used', base.int(s.used))
 end
@@ -214,7 +262,7 @@ function permits.take(s, list, who)
   return wrote
 end
 
--- tell publishes the grants of one client. If the message is refused they are undone.
+-- tell publishes grants of one client. If the message is refused they are undone.
 local function tell(s, client, heads, text)
   local sent = redis.pcall('PUBLISH', hold.channel(s, client), text)
   if type(sent) ~= 'table' or not sent.err then return hold.flag(s, base.HANDED) end
@@ -228,27 +276,29 @@ local function tell(s, client, heads, text)
 end
 
 -- grant lets heads hold for their grant leases, and tells their clients: in the reply if that is the caller
--- (R5), else in one message for each.
+-- (R5), else by message, with at most TOLD in one.
 function permits.grant(s, heads, caller)
   for _, head in ipairs(heads) do
     head.phase = head.client == caller and 'r' or 'g'
   end
   local wrote, now = permits.take(s, heads, ''), base.int(s.now)
-  local order, texts, lists = {}, {}, {}
+  local messages, open = {}, {}
   for i, head in ipairs(heads) do
     local client, w = head.client, wrote[i]
     if client == caller then
       permits.report(s, head.ticket, tonumber(w.token), tonumber(w.ends))
     else
-      if not texts[client] then
-        order[#order + 1], texts[client], lists[client] = client, { 'G' }, {}
+      local m = open[client]
+      if not m or #m.heads == TOLD then
+        m = { client = client, words = { 'G' }, heads = {} }
+        open[client], messages[#messages + 1] = m, m
       end
-      table.insert(texts[client], grant_words(head.ticket, now, base.int(w.token - s.now), head.lease_ms))
-      table.insert(lists[client], head)
+      table.insert(m.words, grant_words(head.ticket, now, base.int(w.token - s.now), head.lease_ms))
+      table.insert(m.heads, head)
     end
   end
-  for _, client in ipairs(order) do
-    tell(s, client, lists[client], table.concat(texts[client], ' ') .. grant_note(s.note))
+  for _, m in ipairs(messages) do
+    tell(s, m.client, m.heads, table.concat(m.words, ' ') .. grant_note(s.note))
   end
 end
 

@@ -50,13 +50,13 @@ function place.queue(s, ticket, arrival, size, head_start)
   return new
 end
 
--- brought reads what a check says of a ticket: its arrival and its head start, and the two numbers of its bound, if it has one.
+-- brought reads what a check says of a ticket: its arrival, its head start, and how many may wait, if it has a limit.
 function place.brought(text)
   local arrival = tonumber(text)
   if arrival then return arrival, 0 end
-  local limit, left, head_start
-  arrival, limit, left, head_start = string.match(text, '^(%d+):?(%d*):?(%d*)@?(-?%d*)$')
-  return tonumber(arrival), tonumber(head_start) or 0, limit ~= '' and limit or nil, left
+  local limit, head_start
+  arrival, limit, head_start = string.match(text, '^(%d+):?(%d*)@?(-?%d*)$')
+  return tonumber(arrival), tonumber(head_start) or 0, limit ~= '' and limit or nil
 end
 
 -- recall lets the next pass begin at the head again, because a ticket came in behind which one was cut.

@@ -25,36 +25,27 @@ local function look(s, most)
   return p
 end
 
--- late says whether a ticket that comes at that time would wait for longer than its call has left.
-local function late(s, left, at, size, oldest)
-  if left == '' then return false end
-  local ahead = redis.call('ZCOUNT', s.queue, '-inf', base.int(at)) + 1
-  return awaits(ahead, s.now - oldest, size) > tonumber(left)
-end
-
 -- noted is the arrival of the head where an earlier look still says that as many live as may wait.
 local function noted(s, limit, size)
   local dead, till, waited = look_words(redis.call('HGET', s.lock, 'looked'))
   return look_counts(dead, till, s.now, size, limit) and s.now - waited
 end
 
--- full is the arrival of the head of a queue that has no room for a ticket which comes at that time, and nil if there is
--- room. It looks at the tickets only where it would refuse, once in a script: for the largest limit, where there are
--- several tickets. It leaves for asks to come what it has found.
-function room.full(s, limit, left, at, largest)
+-- full is the arrival of the head of a queue in which as many wait as the limit says, and nil if there is room. It looks at
+-- the tickets only where it would refuse, once in a script: for the largest limit, where there are several tickets. It leaves
+-- what it has found for later asks.
+function room.full(s, limit, largest)
   limit = tonumber(limit)
   local size, p = redis.call('ZCARD', s.queue), s.looked
-  local crowded = limit > 0 and size >= limit
-  if size == 0 then return nil end
-  local known = crowded and not p and noted(s, limit, size)
-  if known then return known end
+  if size < limit then return nil end
   if not p then
-    if not crowded and not late(s, left, at, size, tonumber(redis.call('ZRANGE', s.queue, 0, 0, 'WITHSCORES')[2])) then return nil end
-    p = look(s, largest or crowded and limit or 1)
+    local known = noted(s, limit, size)
+    if known then return known end
+    p = look(s, largest or limit)
     s.looked, size = p, redis.call('ZCARD', s.queue)
     if size == 0 then hold.forget(s) end
   end
-  if not p.oldest or not (crowded and p.living >= limit) and not late(s, left, at, size, p.oldest) then return nil end
+  if not p.oldest or p.living < limit then return nil end
   if not p.told then
     p.told = true
     redis.call('HSET', s.lock, 'looked', base.int(size - p.living) .. ':' .. base.int(s.now + looked_for(p.rank))
@@ -73,7 +64,7 @@ function room.trim(s, fresh, states)
     end
   end
   for _, f in ipairs(out) do
-    local oldest = room.full(s, f.limit, f.left, f.arrival, largest)
+    local oldest = room.full(s, f.limit, largest)
     local size, p = redis.call('ZCARD', s.queue), s.looked
     if oldest then
       states[f.state], any = 'full ' .. size .. ' ' .. base.int(oldest), true

@@ -10,7 +10,11 @@
 -- No token is believed to be further ahead of the clock than a day.
 -- @rule DAY_US = 86400000000
 
--- For how long a limit that was changed is remembered.
+-- When a client was made, by the server's clock then. A time that is ahead of the clock is not believed, because nobody who
+-- comes later could have his number counted.
+-- @rule made_at(born, now) = (born <= now and born or 0)
+
+-- For how long a limit is remembered that is not the number stated last.
 -- @rule MONTH_US = 30 * DAY_US
 
 -- For how long a suspect is remembered; and for how long at the least, where no ticket of before waits any more. That is longer
@@ -42,7 +46,8 @@
 
 -- What a client of another version of this protocol has left behind is no lock to take or to end.
 -- @rule VERSION = '3'
--- @rule OTHER_VERSION = 'headwaiter: this name is in use by clients with another version of the protocol'
+-- The first version wrote no number.
+-- @rule other_version(found) = 'headwaiter: this name is in use with version ' .. (found or 1) .. ' of the protocol, and this client has version ' .. VERSION .. ': run one release of Headwaiter everywhere, and leave the name unused for a minute'
 
 -- When a hold began whose token is not the time of its grant.
 -- @rule since_words(token, now) = token .. ':' .. now
@@ -74,12 +79,8 @@
 -- @rule grant_words(ticket, at, ahead, lasts) = ticket .. ' ' .. at .. ' ' .. ahead .. ' ' .. lasts
 -- @rule grant_note(note) = (note and ' ~' .. note or '')
 
--- The mode of an ask that has a bound, how many may wait, 0 for any number, and how many µs its call has left, or nothing.
--- @rule bounded(text) = string.match(text, '^(%a+) (%d+):(%d*)$')
-
--- How long a ticket waits, in µs, that so many are ahead of, the holder among them: as long for each as the head has waited
--- so far for each ticket that waits now (I11).
--- @rule awaits(ahead, age, waiting) = ahead * math.max(age, 0) / waiting
+-- The mode of an ask that has a limit, and how many may wait.
+-- @rule bounded(text) = string.match(text, '^(%a+) (%d+)$')
 
 -- For how many µs a look at so many tickets counts that found a queue full, a second at the most: so looks cost about a
 -- hundredth of the server's time.

@@ -32,7 +32,7 @@ if now > tonumber(ARGV[2]) then return { LATE, now } end
 local plain, found = true, {}
 for i = 1, #KEYS / 3 do
   local h = redis.call('HMGET', KEYS[3 * i - 2], 'owner', 'token', 'kept', 'version', 'high')
-  if h[2] and h[4] ~= VERSION then error(OTHER_VERSION) end
+  if h[2] and h[4] ~= VERSION then error(other_version(h[4])) end
   if h[1] or (h[5] or not h[2]) and redis.call('ZCARD', KEYS[3 * i - 1]) > 0 then
     plain = false
     break

@@ -82,6 +82,7 @@ for i, s in ipairs(locks) do
   else
     status = base.REFUSED
     s.size = s.size - redis.call('ZREM', s.queue, s.ticket)
+    if hold.rests(s, s.ticket) then hold.free(s) end
     if s.size == 0 then hold.forget(s) end
   end
   local over = not s.owner or s.ends <= s.now or s.ends - s.now > s.lease

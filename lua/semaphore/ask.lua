@@ -6,9 +6,8 @@
 --       holders   zset  tickets that hold, by the end of their leases
 -- ARGV  ticket    client:number:kind:permits:lease:grant; the lease, and that of a grant, in ms
 --       mode      try: leave no trace; look: no place yet, as the client cannot hear; wait: keep a place; drain:
---                 a try for all permits that are free, of a ticket that names none. Behind look and wait the bound of a
---                 ticket that never had a place, if it has one, as in "wait 16:": how many may wait, 0 for any number, and
---                 how many µs its call has left, or nothing
+--                 a try for all permits that are free, of a ticket that names none. Behind look and wait how many may
+--                 wait, of a ticket that never had a place and has such a limit, as in "wait 16"
 --       notafter  server µs after which the ask changes nothing
 --       arrival   what an earlier ask of this ticket answered, or 0
 --       head      head start of the priority in µs
@@ -16,31 +15,41 @@
 --       counted   1 if subscribers can be counted
 --       phase     held, or final if the lease will not be renewed
 --       who       what operators are told of the client
---       limit     how many permits there are, as the client states it: for a lock that is to be made. It must be
---                 that of the maker, unless the lock was resized
+--       limit     how many permits there are, as the client states it
+--       born      server µs at which the client was made; absent if the limit cannot change. The limit of the newest client
+--                 counts; where that is another than the newest before it stated, DIFFERS is among the flags. Without it
+--                 the limit must be the one that counts
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       place of GRANTED is the number of permits, where it is told. EXCESS: the ticket asks for more than there
---       are. MISMATCH: another limit counts. Both are told at once, with the limit in states, and change nothing.
+--       are. MISMATCH: another limit counts, and cannot change. Both are told at once, with the limit in states, and keep
+--       nothing of the ticket. The flag DIFFERS: the client states another limit than the newest, or than the newest before it.
 --       FULL: there is no room in the queue, whose head has that arrival, or had waited since then when its tickets were last
 --       looked at; nothing is kept of the ticket
 -- RETRY safe: the same ticket gets the same grant, or keeps its place
 
 -- The usual cases come ahead of the includes, because the making of their functions costs as much as what
 -- is done here. The numbers are those of lib/base, the names in capitals and the calls those of lib/rules.
-local GRANTED, WAITING, LATE, FULL = 1, 2, 4, 13
+local GRANTED, WAITING, LATE, FULL, DIFFERS = 1, 2, 4, 13, 128
 local ticket, mode, format = ARGV[1], ARGV[2], string.format
-local limit, left
-if #mode > 5 then mode, limit, left = bounded(mode) end
+local limit
+if #mode > 5 then mode, limit = bounded(mode) end
 local t = redis.call('TIME')
 local now = micros(t)
 if now > ARGV[3] + 0 then return { LATE, now } end
 
 local kind, number, lease_ms = string.match(ticket, '^[^:]*:%d+:(%a):(%d+):(%d+):')
-local h = redis.call('HMGET', KEYS[1], ticket, 'limit', 'stated', 'used', 'token', 'kept', 'group')
+local h = redis.call('HMGET', KEYS[1], ticket, 'limit', 'stated', 'used', 'token', 'kept', 'group', 'born')
 local size, n = redis.call('ZCARD', KEYS[2]), tonumber(number)
 local kept, room = (h[6] or 0) + 0, (h[2] or 0) - (h[4] or 0)
-local agreed = h[2] and ARGV[10] == h[3] and not h[1] and n > 0
-if h[2] and not h[3] then agreed = kept >= now + MONTH_US - DAY_US and not h[1] and n > 0 end -- It was resized.
+local agreed, other = h[2] and h[3] and not h[1] and n > 0, nil
+if agreed and ARGV[10] ~= h[3] then other = 0 end
+if agreed and ARGV[11] then
+  local born = (h[8] or 0) + 0
+  agreed = ARGV[11] + 0 <= born and born <= now -- The client is not newer than the one whose number counts.
+elseif other then
+  agreed = false
+end
+if agreed and h[3] ~= h[2] then agreed = kept >= now + MONTH_US - DAY_US end -- It was resized.
 local lost = false
 
 -- Enough is free, and nobody waits: take it. The guard of the holders comes along, to see that it was there.
@@ -56,7 +65,7 @@ if agreed and size == 0 and n <= room then
     if kind == 'r' and h[4] ~= '0' and h[7] == fence and floor <= token then
       -- Readers share the token of those beside whom they hold.
       redis.call('HSET', KEYS[1], 'used', used, ticket, number .. ':' .. fence .. record)
-      return { GRANTED, now, token, ends }
+      return { GRANTED, now, token, ends, other, other, other, other and DIFFERS }
     end
     token = next_token(token, floor, now)
     fence = token == now and since or format('%.0f', token)
@@ -65,7 +74,7 @@ if agreed and size == 0 and n <= room then
     else
       redis.call('HSET', KEYS[1], 'used', used, 'token', fence, ticket, number .. ':' .. fence .. record)
     end
-    return { GRANTED, now, token, ends }
+    return { GRANTED, now, token, ends, other, other, other, other and DIFFERS }
   end
 end
 
@@ -91,8 +100,8 @@ if agreed and (mode == 'wait' or limit and mode == 'look') and ARGV[4] == '0' an
   end
   if stuck and limit then
     -- @include lib/known.lua
-    local full = known.full(KEYS, redis.call('HGET', KEYS[1], 'looked'), now, ticket, size, tonumber(limit), left)
-    if full then return { FULL, now, tonumber(h[5] or 0), ends, -1, size, now - full, 0 } end
+    local full = known.full(KEYS, redis.call('HGET', KEYS[1], 'looked'), now, ticket, size, tonumber(limit))
+    if full then return { FULL, now, tonumber(h[5] or 0), ends, -1, size, now - full, other and DIFFERS or 0 } end
     stuck = full == nil and mode == 'wait'
   end
   if stuck then
@@ -100,15 +109,19 @@ if agreed and (mode == 'wait' or limit and mode == 'look') and ARGV[4] == '0' an
     if redis.call('ZADD', KEYS[2], 'NX', text, ticket) == 1 then
       redis.call('HSET', KEYS[1], 'high', text)
       local ahead = redis.call('ZRANK', KEYS[2], ticket) + 1
-      return { WAITING, now, tonumber(h[5] or 0), ends, ahead, size + 1, arrival, 0 }
+      return { WAITING, now, tonumber(h[5] or 0), ends, ahead, size + 1, arrival, other and DIFFERS or 0 }
     end
   end
 end
 
 -- @include lib/permits.lua
 -- @include lib/place.lua
-local s = permits.read(KEYS, now, ARGV[6], ARGV[7], ARGV[10])
-if not permits.agreed(s, ARGV[10]) then return permits.refuse(s, base.MISMATCH) end
+local s = permits.read(KEYS, now, ARGV[6], ARGV[7], ARGV[10], ARGV[11])
+if not s.new then
+  local ok, differs = permits.state(s, ARGV[10], ARGV[11])
+  if not ok then return permits.refuse(s, base.MISMATCH) end
+  if differs then hold.flag(s, hold.DIFFERS) end
+end
 if s.new and n > s.limit then
   redis.call('ZREM', s.queue, ticket)
   return permits.refuse(s, base.EXCESS)
@@ -117,7 +130,7 @@ local client = hold.client(ticket)
 s.caller = client
 s.lost = s.lost or lost
 permits.settle(s)
-if not s.stated and kept < now + MONTH_US - DAY_US then
+if s.stated ~= s.limit and kept < now + MONTH_US - DAY_US then
   s.kept, s.created = now + MONTH_US, true -- It was resized, and is in use.
 end
 local holds, token, ends = permits.held(s, ticket)
@@ -139,7 +152,7 @@ if n > s.limit then return permits.refuse(s, base.EXCESS) end
 if mode == 'try' or mode == 'drain' then return permits.reply(s, base.BUSY, -1, size, 0) end
 if limit and not redis.call('ZSCORE', s.queue, ticket) then
   -- @include lib/room.lua
-  local oldest = room.full(s, limit, left, tonumber(ARGV[4]) ~= 0 and tonumber(ARGV[4]) or now - ARGV[5])
+  local oldest = room.full(s, limit)
   size = redis.call('ZCARD', s.queue)
   if oldest then
     hold.keep(s, size)

@@ -15,7 +15,8 @@
 --       counted   1 if subscribers can be counted
 --       then for each ticket, the oldest first: the ticket and its arrival, with :limit:left behind that if it never had a
 --                 place and has a bound (ask), and @head at the end if it has a head start
---       limit     behind them: how many permits there are, where the server has forgotten it
+--       limit     behind them: how many permits there are, as the client states it
+--       born      and when the client was made, as an ask has it; absent where that has none
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       states says of each ticket: queued or again (it was unknown and is queued again), with its place;
 --       granted, earlier (it was granted before, by message), gone, or excess with the limit; full, with how many
@@ -28,8 +29,10 @@ local client, mode = ARGV[1], ARGV[2]
 local now = base.now()
 if now > tonumber(ARGV[3]) then return { base.LATE, now } end
 
-local count = math.floor((#ARGV - 5) / 2)
-local s = permits.read(KEYS, now, ARGV[4], ARGV[5], count > 0 and ARGV[6 + 2 * count] or nil)
+local count = math.max(math.floor((#ARGV - 6) / 2), 0)
+local stated, born = ARGV[6 + 2 * count], ARGV[7 + 2 * count]
+local s = permits.read(KEYS, now, ARGV[4], ARGV[5], stated, born)
+if stated and not s.new then permits.state(s, stated, born) end
 local size = redis.call('ZCARD', s.queue)
 permits.open(s)
 -- Ahead of settle: what this shows of the client is older than what the script may find out.
@@ -49,13 +52,13 @@ for i = 1, count do
     states[i] = 'excess ' .. base.int(s.limit)
     size = size - redis.call('ZREM', s.queue, ticket)
   else
-    local arrival, head_start, limit, left = place.brought(ARGV[5 + 2 * i])
+    local arrival, head_start, limit = place.brought(ARGV[5 + 2 * i])
     local new = place.queue(s, ticket, arrival, size, head_start)
     states[i] = new == 1 and 'again' or 'queued'
     size = size + new
     if limit and new == 1 then
       fresh = fresh or {}
-      fresh[#fresh + 1] = { state = i, ticket = ticket, arrival = arrival, head_start = head_start, limit = limit, left = left }
+      fresh[#fresh + 1] = { state = i, ticket = ticket, arrival = arrival, head_start = head_start, limit = limit }
     end
     if new == 1 then hold.wanted(s) end
   end

@@ -10,7 +10,9 @@
 --       token     only if it holds with this token; 0 for any
 --       floor     the highest token that the client has seen
 --       counted   1 if subscribers can be counted
---       note      words without a space that the message of a grant is to carry; may be missing
+--       note      words without a space that the message of a grant is to carry; may be missing, or empty
+--       rests     yes: the hold was used, so its permits stay taken for as long as its renewal has said; missing: they are
+--                 free at once, without a token also what rests already
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       status is DONE if the ticket held, REFUSED if not; then states holds the reason: expired, forced or
 --       forgotten
@@ -23,7 +25,7 @@ local DONE, HANDED = 5, 8
 local ticket, format = ARGV[1], string.format
 local h = redis.call('HMGET', KEYS[1], ticket, 'used', 'kept')
 local size = redis.call('ZCARD', KEYS[2])
-local ours, freed = h[1] and ARGV[2] == '0', false
+local ours, freed = h[1] and ARGV[2] == '0' and not ARGV[6], false
 local number, lease, since, used
 if ours then
   number, lease, since = string.match(h[1], '^(%d+):%d+:(%d+):%a:(%d+):')
@@ -38,10 +40,10 @@ if ours and size == 0 and (used == 0 or lease <= MOST_US) then
   local long = lease > MOST_US - SPARE_US
   if used == 0 and (long or tonumber(h[3] or 0) > since + MOST_US) then
     -- Keys that were kept for a long lease need not be any longer, but for a token that is ahead of the clock.
-    local q, t = redis.call('HMGET', KEYS[1], 'stated', 'token', 'marked'), redis.call('TIME')
+    local q, t = redis.call('HMGET', KEYS[1], 'stated', 'token', 'marked', 'limit'), redis.call('TIME')
     local now = micros(t)
     local ahead = token_rest(tonumber(q[2] or 0), now)
-    if q[1] and (long or h[3] - now > ahead + MOST_US) then
+    if q[1] == q[4] and (long or h[3] - now > ahead + MOST_US) then
       local ms = format('%.0f', (ahead + SPARE_US) / 1000)
       redis.call('HDEL', KEYS[1], 'kept')
       redis.call('PEXPIRE', KEYS[1], ms)
@@ -120,21 +122,26 @@ end
 -- @include lib/permits.lua
 local s = permits.read(KEYS, base.now(), ARGV[3], ARGV[4])
 local client, removed = hold.client(ticket), 0
-s.caller, s.note = client, ARGV[5]
+s.caller, s.note = client, ARGV[5] ~= '' and ARGV[5]
 if freed then s.lives = s.now + lease + SPARE_US end
 local n, token, lasts = permits.parse(not freed and h[1] or '')
-if n and (ours or tonumber(ARGV[2]) == token) then
-  permits.free(s, ticket, n, s.now + lasts)
+local rests = false
+if n and (ARGV[2] == '0' or tonumber(ARGV[2]) == token) then
+  rests = permits.free(s, ticket, n, s.now + lasts, ARGV[6] and h[1])
   freed = true
 elseif not freed then
   -- ZREM, too, is accepted when memory is full, and so is what a script writes after it.
   removed = redis.call('ZREM', s.queue, ticket)
   size = size - removed
+  local left = not ARGV[6] and ARGV[2] == '0' and s.rests > s.now and permits.resting(ticket)
+  local m, _, spare = permits.parse(left and redis.call('HGET', s.lock, left) or '')
+  if m then permits.free(s, left, m, s.now + spare) end
   if size == 0 then hold.forget(s) end
 end
 permits.settle(s)
 queue.advance(s, client)
 hold.keep(s, size)
+if rests then hold.look(s) end
 if freed then return permits.reply(s, base.DONE, -1, size, 0) end
 -- @include lib/reason.lua
 if removed == 0 then permits.unconfirmed(s, client) end

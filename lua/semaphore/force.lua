@@ -1,4 +1,5 @@
--- semaphore/force: take the permits of one hold back, tell its client, and serve the queue.
+-- semaphore/force: take the permits of one hold back, tell its client, and serve the queue. It is a request without a ticket
+-- (lib/once).
 --
 -- KEYS  lock      hash  the limit, how many permits are held, the last token, and a field for each hold
 --       queue     zset  tickets by arrival
@@ -9,8 +10,7 @@
 --       counted   1 if subscribers can be counted
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       status is DONE, with the ticket in states, or REFUSED if it does not hold
--- RETRY safe for a ticket that holds, which it does once; one that waits may be granted by the first call and
---       freed by the second
+-- RETRY safe by lib/once, which answers a repeated request by what was said first
 
 -- @include lib/permits.lua
 local ticket = ARGV[1]

@@ -7,10 +7,13 @@
 -- ARGV  channel   a wake channel of that name
 --       hears     false if the client subscribes to nothing; missing: it does
 --       cluster   true if it is a node of one; missing: it is not
--- REPLY {now, {what is not allowed, …}, 1 if scripts may not count subscribers, why no lock can be kept there and what to do}
+--       counts    false if scripts are not to count subscribers; missing: they are
+-- REPLY {now, {what is not allowed, …}, 1 if scripts may not count subscribers, why no lock can be kept there and what to do,
+--       which master it is: see waitqueue/origin}
 -- RETRY safe: it only reads
 
 -- @include lib/base.lua
+-- @include lib/origin.lua
 local missing, lacking = {}, {}
 
 -- Servers before 7.0 cannot be asked for rights; there the first refusal tells. A command without its arguments does
@@ -50,7 +53,7 @@ need('run ZREMRANGEBYSCORE', 'ZREMRANGEBYSCORE', KEYS[3], '0', '0')
 need('run ZSCORE', 'ZSCORE', KEYS[3], 'x')
 need('run ZMSCORE', 'ZMSCORE', KEYS[3], 'x')
 need('run ZRANDMEMBER', 'ZRANDMEMBER', KEYS[2], '1')
-need('run PUBSUB NUMSUB', 'PUBSUB', 'NUMSUB', ARGV[1])
+if ARGV[4] ~= 'false' then need('run PUBSUB NUMSUB', 'PUBSUB', 'NUMSUB', ARGV[1]) end
 need('PUBLISH on the wake channels', 'PUBLISH', ARGV[1], 'x')
 if ARGV[2] ~= 'false' then need('SUBSCRIBE to the wake channels', 'SUBSCRIBE', ARGV[1]) end
 
@@ -67,7 +70,7 @@ local write = redis.pcall('PEXPIRE', KEYS[1], '1')
 if type(write) == 'table' and write.err and string.find(write.err, '^READONLY') then return redis.error_reply(write.err) end
 
 local uncounted = 0
-if #missing == 0 and #lacking == 0 then
+if ARGV[4] ~= 'false' and #missing == 0 and #lacking == 0 then
   local counts = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1])
   if counts.err then uncounted = 1 end
 end
@@ -89,4 +92,4 @@ for _, section in ipairs(known and not allowed and {} or { 'default', 'crdt' }) 
   end
 end
 
-return { #missing == 0 and base.now() or 0, missing, uncounted, unfit }
+return { #missing == 0 and base.now() or 0, missing, uncounted, unfit, origin.of() }

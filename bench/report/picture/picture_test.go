@@ -14,6 +14,7 @@ import (
 	"gonum.org/v1/plot/vg"
 
 	"github.com/headwaiter/headwaiter/bench/report"
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 )
 
 // drawnAs draws a chart and returns it as SVG.
@@ -21,9 +22,7 @@ func drawnAs(t *testing.T, c report.Chart) string {
 	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, Write([]report.Chart{c}, dir))
-	svg, err := os.ReadFile(filepath.Join(dir, c.ID+".svg"))
-	require.NoError(t, err)
-	return string(svg)
+	return string(must.Got(os.ReadFile(filepath.Join(dir, c.ID+".svg")))(t))
 }
 
 var words = regexp.MustCompile(`<text x="([-\d.]+)" y="([-\d.]+)"[^>]*font-size:([\d.]+)px[^>]*>([^<]*)</text>`)
@@ -35,11 +34,7 @@ func apart(t *testing.T, svg string) {
 		text           string
 		x0, x1, y0, y1 vg.Length
 	}
-	number := func(s string) vg.Length {
-		v, err := strconv.ParseFloat(s, 64)
-		require.NoError(t, err)
-		return vg.Length(v)
-	}
+	number := func(s string) vg.Length { return vg.Length(must.Got(strconv.ParseFloat(s, 64))(t)) }
 	var boxes []box
 	for _, m := range words.FindAllStringSubmatch(upright.ReplaceAllString(svg, ""), -1) {
 		b := box{text: html.UnescapeString(m[4]), x0: number(m[1]), y1: number(m[2])}
@@ -99,7 +94,6 @@ func TestALineChartUsesItsRoom(t *testing.T) {
 	require.Contains(t, svg, c.Words)
 	top := regexp.MustCompile(`y="([-\d.]+)"[^>]*>1 *</text>`).FindStringSubmatch(svg)
 	require.NotNil(t, top)
-	y, err := strconv.ParseFloat(top[1], 64)
-	require.NoError(t, err)
+	y := must.Got(strconv.ParseFloat(top[1], 64))(t)
 	require.Less(t, y, -float64(height-margin-headHeight(c)-20), "the uppermost mark is far below the title")
 }

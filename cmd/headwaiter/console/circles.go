@@ -33,7 +33,7 @@ type (
 		Who, Client                      told
 		Holds, HoldsKind, Wants, WantsOf told
 		HoldsLink, WantsLink             string
-		Held, Waited                     string
+		Held, Waits                      *span
 		Token                            uint64
 		Place                            int
 		Release                          string
@@ -58,7 +58,7 @@ func (c *Console) circle(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) circleOf(cycle inspect.Cycle) circle {
-	shortest := cycle[0].Wait.Wait
+	shortest, now := cycle[0].Wait.Wait, time.Now()
 	var told circle
 	for i, link := range cycle {
 		shortest = min(shortest, link.Wait.Wait)
@@ -67,7 +67,7 @@ func (c *Console) circleOf(cycle inspect.Cycle) circle {
 			Who: tell(link.Who), Client: tell(link.Client), Place: link.Place, Token: before.Hold.Token,
 			Holds: tell(before.Name), HoldsKind: tell(before.Kind), HoldsLink: nameLink("/name", before.Kind, before.Name),
 			Wants: tell(link.Name), WantsOf: tell(link.Kind), WantsLink: nameLink("/name", link.Kind, link.Name),
-			Held: words.Ago(time.Since(before.Hold.Since)), Waited: words.Ago(link.Wait.Wait),
+			Held: spanSince(before.Hold.Since, now), Waits: spanSince(now.Add(-link.Wait.Wait), now),
 		}
 		if c.Release {
 			l.Release = releaseLink(before.Kind, before.Name, before.Hold)

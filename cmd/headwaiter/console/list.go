@@ -159,7 +159,8 @@ type (
 	}
 	listRow struct {
 		Kind, Name, Holder told
-		Link, Held         string
+		Link               string
+		Held               *span // nil if nobody holds it
 		Waiting            int
 	}
 )
@@ -186,7 +187,7 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 	for _, e := range found[(p.Page-1)*pageNames : min(p.Page*pageNames, len(found))] {
 		row := listRow{Kind: tell(e.Kind), Name: tell(e.Name), Holder: tell(e.holder), Link: nameLink("/name", e.Kind, e.Name), Waiting: e.Info.Waiting}
 		if e.Info.Held {
-			row.Held = words.Ago(time.Since(e.Info.Holder.Since))
+			row.Held = spanSince(e.Info.Holder.Since, time.Now())
 		}
 		p.Rows = append(p.Rows, row)
 	}
@@ -195,7 +196,7 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 
 // column is the head of a column, with the link that sorts by it, or turns the order.
 func (q query) column(by string) column {
-	titles := map[string]string{"name": "Name", "kind": "Kind", "holder": "Holder", "held": "Held for", "waiting": "Waiting"}
+	titles := map[string]string{"name": "Name", "kind": "Kind", "holder": "Holder", "held": "Held", "waiting": "Waiting"}
 	col := column{Title: titles[by], Number: by == "held" || by == "waiting"}
 	next := by
 	switch q.Sort {

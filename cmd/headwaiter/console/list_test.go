@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -15,10 +19,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/doctor"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/tty"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/semaphore"
 )
@@ -63,12 +71,7 @@ func TestTenThousandNamesAreListedFilteredAndSorted(t *testing.T) {
 	scripts := s.CommandStats()
 	require.Zero(t, scripts["keys"])
 	require.Equal(t, int64(10_000), scripts["evalsha"]+scripts["evalsha_ro"], "one script a name")
-	stats := s.Text("INFO", "commandstats")
-	for _, m := range regexp.MustCompile(`cmdstat_(evalsha\w*|scan):.*usec_per_call=([\d.]+)`).FindAllStringSubmatch(stats, -1) {
-		each, err := strconv.ParseFloat(m[2], 64)
-		require.NoError(t, err)
-		require.Less(t, each, 1000.0, "µs that a %s keeps others waiting", m[1])
-	}
+	require.GreaterOrEqual(t, scripts["scan"], int64(10), "a scan of more than a thousand keys keeps others waiting")
 
 	for target, want := range map[string][]string{
 		"/?sort=-name":                      {"job:10000", "job:09999"},
@@ -95,13 +98,12 @@ func TestTenThousandNamesAreListedFilteredAndSorted(t *testing.T) {
 	require.Contains(t, b.page(t, "/?sort=-held"), `aria-sort="descending"`)
 	require.Contains(t, b.page(t, "/"), `href="/?sort=-held"`, "the first click on it shows what is held longest")
 	require.Equal(t, scripts, s.CommandStats(), "other orders and pages cost Redis nothing")
-	require.Regexp(t, `job:00001</a></th><td>lock</td><td>worker1@host1#101</td><td class="number">5h33m</td><td class="number busy">1</td>`, b.page(t, "/"))
+	require.Regexp(t, `job:00001</a></th><td>lock</td><td>worker1@host1#101</td><td class="number">since <time datetime="[^"]+">[\d:]+</time>, for 5h33m</td><td class="number busy">1</td>`, b.page(t, "/"))
 }
 
 // However many ask at a time, there is one walk, and for some seconds no other.
 func TestAWalkIsSharedByAllRequests(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		c := kit.Dial(t, s)
+	kit.BubbleOne(t, func(t *testing.T, s *redistest.Embedded, c *headwaiter.Client) {
 		b := opened(t, c)
 		scans := func() int64 { return s.CommandStats()["scan"] }
 		s.ResetStats()
@@ -153,17 +155,14 @@ func TestAWalkThatTakesTooLongKeepsWhatItFound(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), lookLimit)
 		defer cancel()
-		n, err := gather(ctx, 3)
-		require.NoError(t, err)
+		n := kit.Got(gather(ctx, 3))(t)
 		require.Len(t, n.found, 3)
 		require.Equal(t, "2\n-", n.found[2].text)
 		require.True(t, n.more)
-		_, err = gather(ctx, 0)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, kit.Err(gather(ctx, 0)), context.DeadlineExceeded)
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = gather(ended, 3)
-		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, kit.Err(gather(ended, 3)), context.Canceled)
 	})
 }
 
@@ -198,24 +197,20 @@ func TestAFailureIsKeptForNoLongerThanWhatIsFresh(t *testing.T) {
 
 // What the list shows is what ls shows.
 func TestTheListSaysWhoHolds(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
-		_, err := fairlock.New(c, "orders").Lock(t.Context())
-		require.NoError(t, err)
-		_, err = semaphore.New(c, "pool", 5).Acquire(t.Context(), 3)
-		require.NoError(t, err)
+	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
+		require.NoError(t, kit.Err(fairlock.New(c, "orders").Lock(t.Context())))
+		require.NoError(t, kit.Err(semaphore.New(c, "pool", 5).Acquire(t.Context(), 3)))
 		wait := fairlock.New(c, "orders")
 		kit.Lock(t.Context(), wait.Lock)
 		kit.Waiting(t, 1, wait.Inspect)
 		page := opened(t, kit.Dial(t, s)).page(t, "/")
-		require.Regexp(t, `orders</a></th><td>lock</td><td>test@\S+#\d+</td><td class="number">[\d.]+m?s</td><td class="number busy">1</td>`, page)
+		require.Regexp(t, `orders</a></th><td>lock</td><td>test@\S+#\d+</td><td class="number">since <time[^>]+>[\d:]+</time>, for [\d.]+m?s</td><td class="number busy">1</td>`, page)
 		require.Regexp(t, `pool</a></th><td>semaphore</td><td>3 of 5 held, test@\S+#\d+</td>`, page)
 	})
 }
 
 func TestWhyThereIsNoList(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
+	s := kit.Start(t)
 	b := opened(t, kit.Dial(t, s))
 	s.Do("ACL", "SETUSER", "default", "-scan")
 	w := b.do("GET", "/", nil)
@@ -223,4 +218,94 @@ func TestWhyThereIsNoList(t *testing.T) {
 	require.Contains(t, strings.ToLower(w.Body.String()), "scan")
 	require.Contains(t, w.Body.String(), `href="/doctor"`, "the way on")
 	require.Equal(t, 400, b.do("GET", "/name?name=", nil).Code)
+}
+
+func TestMain(m *testing.M) { leaks.Main(m) }
+
+// board is a console under test.
+type board struct {
+	*Console
+	handler http.Handler
+	log     *record
+}
+
+// record keeps what is written to it.
+type record struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (r *record) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(b)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
+// opened is a console of a client, which ends with the test.
+func opened(t *testing.T, client *headwaiter.Client, changes ...func(*Options)) *board {
+	t.Helper()
+	log := &record{}
+	o := Options{Client: client, Redis: "redis://127.0.0.1:6379", Log: log, Report: func(r *doctor.Report, err error) ([]tty.Row, string) {
+		return []tty.Row{{Text: "user " + r.User.String(), Style: tty.Bold}}, "in the words of doctor"
+	}}
+	for _, change := range changes {
+		change(&o)
+	}
+	c := New(o)
+	t.Cleanup(func() {
+		c.end()
+		c.work.Wait()
+	})
+	return &board{c, c.Handler(), log}
+}
+
+func allowed(o *Options) { o.Release = true }
+
+// do sends a request as a browser on this machine does.
+func (b *board) do(method, target string, form url.Values, headers ...string) *httptest.ResponseRecorder {
+	var body io.Reader
+	if form != nil {
+		body = strings.NewReader(form.Encode())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), kit.Patience)
+	defer cancel()
+	r := httptest.NewRequestWithContext(ctx, method, target, body)
+	r.Host = "127.0.0.1:7420"
+	if form != nil {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		if r.Header.Set(name, value); name == "Host" {
+			r.Host = value
+		}
+	}
+	w := httptest.NewRecorder()
+	b.handler.ServeHTTP(w, r)
+	return w
+}
+
+// page is a page that must be there.
+func (b *board) page(t *testing.T, target string) string {
+	t.Helper()
+	w := b.do("GET", target, nil)
+	require.Equal(t, http.StatusOK, w.Code, "%s: %s", target, w.Body)
+	return w.Body.String()
+}
+
+var rowName = regexp.MustCompile(`data-row>([^<]*)</a>`)
+
+// listed are the names of a page of the list, in their order.
+func (b *board) listed(t *testing.T, target string) (names []string) {
+	t.Helper()
+	for _, m := range rowName.FindAllStringSubmatch(b.page(t, target), -1) {
+		names = append(names, m[1])
+	}
+	return names
 }

@@ -44,7 +44,8 @@ type holderRow struct {
 	PID                        int
 	Token                      uint64
 	Permits, Entries           int64
-	Held, Left                 string
+	Held                       *span
+	Left                       string
 	LeftMS, LeaseMS            int64
 	Gone                       bool // its lease has run out
 	Release                    string
@@ -53,7 +54,7 @@ type holderRow struct {
 type waiterRow struct {
 	Place       int
 	Who, Client told
-	Waited      string
+	Waits       *span
 }
 
 // name is the page of a name.
@@ -197,7 +198,7 @@ func (w *watch) page(now time.Time, release bool) namePage {
 		p.Holders = append(p.Holders, row)
 	}
 	for i, q := range w.info.Queue {
-		p.Queue = append(p.Queue, waiterRow{i + 1, tell(w.who.Who(q.Client, q.Who)), tell(q.Client), words.Ago(q.Wait)})
+		p.Queue = append(p.Queue, waiterRow{i + 1, tell(w.who.Who(q.Client, q.Who)), tell(q.Client), spanSince(w.seen.Add(-q.Wait), now)})
 	}
 	for _, s := range w.info.Suspects {
 		p.Suspects = append(p.Suspects, tell(s))

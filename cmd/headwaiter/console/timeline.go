@@ -22,7 +22,7 @@ const (
 // timeline is the last holds of a name, by client.
 type timeline struct {
 	Span     string // how much time is drawn
-	Since    string // from when on the console has looked
+	Since    *span  // from when on the console has looked
 	Rows     []timelineRow
 	More     int // clients that have no row
 	HandOffs []handOff
@@ -42,17 +42,16 @@ type bar struct {
 
 // handOff is one of the last holds, in words.
 type handOff struct {
-	At           string
+	Held         *span
 	From, To     told
 	Token        uint64
-	Held         string
 	Still, Lapse bool
 }
 
 // timeline draws what is known.
 func (h *history) timeline(began, now time.Time, who words.Roll) timeline {
 	from := h.drawn(began, now)
-	t := timeline{Span: words.Ago(now.Sub(from)), Since: began.Format(time.DateTime)}
+	t := timeline{Span: words.Ago(now.Sub(from)), Since: spanSince(began, now)}
 	holds := slices.Clone(h.holds)
 	slices.SortStableFunc(holds, func(a, b hold) int { return a.from.Compare(b.from) })
 	scale := wide / max(now.Sub(from).Seconds(), 1e-3)
@@ -100,14 +99,12 @@ func handOffs(holds []hold, now time.Time, who words.Roll) (told []handOff) {
 			break
 		}
 		next := handOff{
-			At: words.Ago(now.Sub(o.from)), To: tell(nameOf(lua.TicketClient(o.ticket), who)), Token: o.token,
+			Held: spanSince(o.from, now), To: tell(nameOf(lua.TicketClient(o.ticket), who)), Token: o.token,
 			Still: o.to.IsZero(), Lapse: o.lapsed,
 		}
-		to := o.to
-		if next.Still {
-			to = now
+		if !next.Still {
+			next.Held.For = words.Ago(o.to.Sub(o.from))
 		}
-		next.Held = words.Ago(to.Sub(o.from))
 		if i > 0 {
 			next.From = tell(nameOf(lua.TicketClient(holds[i-1].ticket), who))
 		}

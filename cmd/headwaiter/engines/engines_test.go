@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/etcdtest"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/postgres"
 	"github.com/headwaiter/headwaiter/internal/testenv/zktest"
 )
@@ -53,8 +54,7 @@ type engine struct {
 
 func engines() []engine {
 	database := func(t *testing.T) string {
-		s, err := postgres.Start()
-		require.NoError(t, err)
+		s := kit.Got(postgres.Start())(t)
 		t.Cleanup(s.Stop)
 		return s.URL("postgres")
 	}
@@ -83,8 +83,7 @@ func headwaiter(ctx context.Context, args ...string) *exec.Cmd {
 // run calls the command and returns what it printed and its exit code.
 func run(t *testing.T, args ...string) (out, complaint string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := kit.Within(t, patience)
 	cmd := headwaiter(ctx, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -150,17 +149,15 @@ func TestTheNextShellGoesOnWhenTheHolderIsKilled(t *testing.T) {
 	on(t, func(t *testing.T, e engine, url string) {
 		prepare(t, e, url)
 		holder := headwaiter(t.Context(), append(e.exec(url), "sh", "-c", "echo held; exec sleep 600")...)
-		out, err := holder.StdoutPipe()
-		require.NoError(t, err)
+		out := kit.Got(holder.StdoutPipe())(t)
 		require.NoError(t, holder.Start())
-		line := make([]byte, 5)
-		_, err = out.Read(line)
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(out.Read(make([]byte, 5))))
 		_, _, code := run(t, append(e.exec(url, "--wait", "0"), "true")...)
 		require.Equal(t, 75, code, "it is held")
 		require.NoError(t, holder.Process.Kill())
 		_ = holder.Wait()
-		_, complaint, code := run(t, append(e.exec(url, "--wait", "40s"), "true")...)
+		// Ten times the lease: servers take their time to find out.
+		_, complaint, code := run(t, append(e.exec(url, "--wait", "20s"), "true")...)
 		require.Zero(t, code, complaint)
 	})
 }
@@ -169,20 +166,15 @@ func TestAWaitIsMentionedWithHowManyWait(t *testing.T) {
 	on(t, func(t *testing.T, e engine, url string) {
 		prepare(t, e, url)
 		holder := headwaiter(t.Context(), append(e.exec(url), "sh", "-c", "echo held; read x; exit 0")...)
-		input, err := holder.StdinPipe()
-		require.NoError(t, err)
-		out, err := holder.StdoutPipe()
-		require.NoError(t, err)
+		input := kit.Got(holder.StdinPipe())(t)
+		out := kit.Got(holder.StdoutPipe())(t)
 		require.NoError(t, holder.Start())
-		_, err = out.Read(make([]byte, 5))
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(out.Read(make([]byte, 5))))
 
 		waiter := headwaiter(t.Context(), append(e.exec(url), "true")...)
-		complaints, err := waiter.StderrPipe()
-		require.NoError(t, err)
+		complaints := kit.Got(waiter.StderrPipe())(t)
 		require.NoError(t, waiter.Start())
-		line, err := bufio.NewReader(complaints).ReadString('\n')
-		require.NoError(t, err)
+		line := kit.Got(bufio.NewReader(complaints).ReadString('\n'))(t)
 		require.Regexp(t, `^headwaiter: waiting for "orders"(, held by .*)?, 1 waiting, this one included\n$`, line)
 		require.NoError(t, input.Close())
 		require.NoError(t, holder.Wait())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
 	"github.com/headwaiter/headwaiter/internal/testenv/etcdtest"
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/postgres"
 	"github.com/headwaiter/headwaiter/internal/testenv/zktest"
 )
@@ -20,8 +21,7 @@ func TestTheDemoFindsNothingWrong(t *testing.T) {
 	out, err := exec.Command("go", "build", "-o", program, "..").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	database := func(t *testing.T) string {
-		s, err := postgres.Start()
-		require.NoError(t, err)
+		s := must.Got(postgres.Start())(t)
 		t.Cleanup(s.Stop)
 		url := s.URL("postgres")
 		out, err := exec.CommandContext(t.Context(), program, "--engine", "postgres", "--url", url).CombinedOutput()

@@ -14,6 +14,7 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
 
@@ -81,8 +82,7 @@ func TestAStoppedCrowdLooksAtItsHoldsWhenItGoesOn(t *testing.T) {
 	c.Await(Held, 1, limit)
 	c.Watch()
 	c.Stop()
-	client, err := headwaiter.Dial(headwaiter.Options{Redis: s.Option()})
-	require.NoError(t, err)
+	client := must.Got(headwaiter.Dial(headwaiter.Options{Redis: s.Option()}))(t)
 	next, err := fairlock.New(client, "a").Lock(t.Context()) // Which takes until the lease is over.
 	require.NoError(t, err)
 	c.Cont()
@@ -90,7 +90,7 @@ func TestAStoppedCrowdLooksAtItsHoldsWhenItGoesOn(t *testing.T) {
 	c.Release()
 	require.True(t, c.Await(Released, 1, limit)[0].Lost)
 	require.NoError(t, next.Release(t.Context()))
-	require.NoError(t, client.Close(t.Context()))
+	require.NoError(t, client.Shutdown(t.Context()))
 }
 
 func TestAKilledCrowdIsGoneAndMayBeKilledAgain(t *testing.T) {

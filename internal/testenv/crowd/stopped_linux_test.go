@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
 
@@ -21,12 +22,10 @@ func TestAStoppedCrowdStandsStillWhenStopReturns(t *testing.T) {
 	c.Watch() // It is busy.
 	for range 100 {
 		c.Stop()
-		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", c.child.Cmd.Process.Pid))
-		require.NoError(t, err)
+		threads := must.Got(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", c.child.Cmd.Process.Pid)))(t)
 		require.NotEmpty(t, threads)
 		for _, path := range threads {
-			text, err := os.ReadFile(path)
-			require.NoError(t, err)
+			text := must.Got(os.ReadFile(path))(t)
 			_, after, _ := strings.Cut(string(text), ") ")
 			require.Equal(t, "T", after[:1])
 		}

@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 )
 
 // part makes this test binary a server: its value is what kind of, and where it listens.
@@ -73,8 +75,7 @@ func server(t *testing.T, kind string, changes ...func(o *Options, s func() *Ser
 	for _, change := range changes {
 		change(&o, func() *Server { return s })
 	}
-	s, err := New(o)
-	require.NoError(t, err)
+	s = must.Got(New(o))(t)
 	t.Cleanup(s.Stop)
 	return s
 }
@@ -122,9 +123,7 @@ func TestAServerThatIsSlowGetsMoreTimeWithEachLook(t *testing.T) {
 func TestAServerThatNeverAnswersIsGivenUpAndNamedWithItsLog(t *testing.T) {
 	t.Parallel()
 	s := server(t, "mute", limited(time.Second))
-	err := s.Start()
-	require.ErrorContains(t, err, "start mute: it does not answer within 1s")
-	require.ErrorContains(t, err, "this server listens on "+s.Address(0))
+	must.Fails(t, s.Start(), "start mute: it does not answer within 1s", "this server listens on "+s.Address(0))
 	require.False(t, s.Running())
 	require.Empty(t, s.Log(), "it is down")
 }
@@ -135,8 +134,7 @@ func TestTheEndOfAServerAtItsStartIsToldAtOnceWithItsLog(t *testing.T) {
 	begun := time.Now()
 	err := s.Start()
 	require.Less(t, time.Since(begun), StartLimit/2)
-	require.ErrorContains(t, err, "start mortal: it ended at its start")
-	require.ErrorContains(t, err, "this server has had enough")
+	must.Fails(t, err, "start mortal: it ended at its start", "this server has had enough")
 	require.NotErrorIs(t, err, ErrPortTaken)
 }
 
@@ -178,9 +176,7 @@ func TestAPortThatSomebodyElseTakesIsReplacedByAnother(t *testing.T) {
 func TestARestartKeepsPortAndFolder(t *testing.T) {
 	t.Parallel()
 	placed := 0
-	s := server(t, "kind", func(o *Options, _ func() *Server) {
-		o.Place = func() error { placed++; return nil }
-	})
+	s := server(t, "kind", func(o *Options, _ func() *Server) { o.Place = func() error { placed++; return nil } })
 	require.NoError(t, s.Start())
 	address, file := s.Address(0), filepath.Join(s.Dir(), "data")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
@@ -191,8 +187,7 @@ func TestARestartKeepsPortAndFolder(t *testing.T) {
 	require.False(t, s.Running())
 	require.False(t, welcomes(t.Context(), s))
 	require.ErrorContains(t, s.Freeze(), "for a server that is down")
-	thief, err := net.Listen("tcp", address)
-	require.NoError(t, err)
+	thief := must.Got(net.Listen("tcp", address))(t)
 	require.ErrorIs(t, s.Start(), ErrPortTaken, "who restarts it wants it where it was")
 	require.NoError(t, thief.Close())
 
@@ -210,9 +205,7 @@ func TestAFrozenServerIsSilentUntilItIsThawed(t *testing.T) {
 	require.NoError(t, s.Start())
 	require.NoError(t, s.Freeze())
 	require.False(t, s.Running())
-	ctx, cancel := context.WithTimeout(t.Context(), frozenTime)
-	defer cancel()
-	require.False(t, welcomes(ctx, s))
+	require.False(t, welcomes(must.Within(t, frozenTime), s))
 	require.NoError(t, s.Thaw())
 	require.True(t, s.Running())
 	require.True(t, welcomes(t.Context(), s))
@@ -245,8 +238,7 @@ func TestServersThatStartTogetherHavePortsBeforeAnyIsStartedAndFailTogether(t *t
 
 	a.Kill()
 	b.Kill()
-	mortal := server(t, "mortal")
-	mute := server(t, "mute")
+	mortal, mute := server(t, "mortal"), server(t, "mute")
 	begun := time.Now()
 	require.ErrorContains(t, StartAll(mute, mortal), "start mortal")
 	require.Less(t, time.Since(begun), StartLimit/2, "the other need not be waited for")
@@ -272,8 +264,7 @@ func TestTheGuardEndsWhatIsLeftBehind(t *testing.T) {
 	child.Env = append(os.Environ(), abandon+"="+file)
 	out, err := child.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	said, err := os.ReadFile(file)
-	require.NoError(t, err)
+	said := must.Got(os.ReadFile(file))(t)
 	words := strings.Fields(string(said))
 	require.Len(t, words, 4)
 	for _, dir := range words[1:] {
@@ -283,6 +274,5 @@ func TestTheGuardEndsWhatIsLeftBehind(t *testing.T) {
 		}
 		require.Eventually(t, gone, 30*time.Second, 5*time.Millisecond)
 	}
-	_, err = Ask(t.Context(), words[0], "")
-	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	require.ErrorIs(t, must.Err(Ask(t.Context(), words[0], "")), syscall.ECONNREFUSED)
 }

@@ -64,9 +64,7 @@ func (r Rig) AHistoryInTrouble(t *testing.T) {
 	kit.All(t, &work)
 	require.Empty(t, unexpected)
 	holds := recorder.Holds("one")
-	require.Empty(t, holds.Tokens())
-	require.Empty(t, holds.Overlaps(1))
-	require.Empty(t, holds.Losses())
+	require.Empty(t, holds.Wrong(1))
 	judged := check.Linearizable(t, check.Mutex, recorder.History())
 	lost := 0
 	for _, h := range holds {

@@ -78,7 +78,7 @@ func dial(t testing.TB, server rueidis.ClientOption, changes []func(*headwaiter.
 		Adopt: func(ctx context.Context, text string, d time.Duration) (*lease.Lease, error) {
 			return fairlock.Adopt(ctx, c, text, headwaiter.WithLease(d))
 		},
-		Close: c.Close,
+		Close: c.Shutdown,
 		Cut:   w.Cut, Silence: w.Silence,
 	}
 }

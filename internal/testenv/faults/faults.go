@@ -99,6 +99,17 @@ func (f *Faults) Stall() {
 	}
 }
 
+// Leave is Stall for what clients have sent, and lets them find their connections closed at once. Heal delivers what they
+// sent, to which nobody waits for an answer any more.
+func (f *Faults) Leave() {
+	f.Stall()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for l := range f.links {
+		l.lanes[ToServer].from.Close()
+	}
+}
+
 // Holds reports whether something is held back.
 func (f *Faults) Holds() bool {
 	f.mu.Lock()
@@ -136,6 +147,12 @@ func (f *Faults) Heal() {
 	clear(f.drop[:])
 	f.refuse = false
 	f.poke()
+}
+
+// Away is Refuse and Cut: nobody is connected, or can be.
+func (f *Faults) Away() {
+	f.Refuse()
+	f.Cut()
 }
 
 // Cut closes all connections at both ends. What was under way is lost; new connections may be made.

@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2/proto"
@@ -17,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
 
@@ -34,8 +34,7 @@ type wire struct {
 
 func (w *wire) send(args ...string) {
 	w.t.Helper()
-	_, err := io.WriteString(w, proto.Strings(args...))
-	require.NoError(w.t, err)
+	require.NoError(w.t, must.Err(io.WriteString(w, proto.Strings(args...))))
 }
 
 // receive returns the words of the next message.
@@ -56,8 +55,7 @@ func (w *wire) ask(args ...string) []string {
 func (w *wire) silent() {
 	w.t.Helper()
 	require.NoError(w.t, w.SetReadDeadline(time.Now().Add(quiet)))
-	_, err := w.r.Peek(1)
-	require.ErrorIs(w.t, err, os.ErrDeadlineExceeded)
+	require.ErrorIs(w.t, must.Err(w.r.Peek(1)), os.ErrDeadlineExceeded)
 	require.NoError(w.t, w.SetReadDeadline(time.Time{}))
 }
 
@@ -95,8 +93,7 @@ func each(t *testing.T, run func(t *testing.T, r rig)) {
 		run(t, rig{Faults: p.Faults, Backend: s, t: t, call: call})
 	})
 	t.Run("bubble", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s := redistest.Bubble(t)
+		redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
 			d := NewDialer(t, s.Dial)
 			run(t, rig{Faults: d.Faults, Backend: s, t: t, call: d.Dial})
 		})
@@ -318,13 +315,11 @@ func TestAfterCloseNothingIsLeft(t *testing.T) {
 
 func TestRueidisSeesALostReplyAsABrokenConnection(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := redistest.Bubble(t)
+	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
 		d := NewDialer(t, s.Dial)
 		o := s.Option()
 		o.DialCtxFn, o.PipelineMultiplex = d.DialCtx, -1
-		client, err := rueidis.NewClient(o)
-		require.NoError(t, err)
+		client := must.Got(rueidis.NewClient(o))(t)
 		t.Cleanup(client.Close)
 		for i := range 20 {
 			d.LoseReplies(1, func(command []string) bool { return command[0] == "INCR" })

@@ -19,10 +19,16 @@ func Clients(n int) (clients []*headwaiter.Client, end func()) {
 	}
 	return clients, func() {
 		for _, c := range clients {
-			_ = c.Close(context.Background())
+			_ = c.Shutdown(context.Background())
 		}
 		server.Close()
 	}
+}
+
+// Ready is Clients with a context for their calls.
+func Ready(n int) (ctx context.Context, clients []*headwaiter.Client, end func()) {
+	clients, end = Clients(n)
+	return context.Background(), clients, end
 }
 
 // Must is what an example cannot do without.

@@ -67,11 +67,11 @@ func Scripts(s redistest.Backend) map[string]int64 {
 	return found
 }
 
-// Listening waits until so many clients hear of releases by force, as those do that hold something for a moment.
+// Listening waits until so many clients at least hear of releases by force, as those do that hold something for a moment.
 func Listening(t testing.TB, s redistest.Backend, clients int) {
 	t.Helper()
 	Eventually(t, "clients to listen for what they hold", func() bool {
-		return len(s.List("PUBSUB", "CHANNELS", lua.ClientChannel("headwaiter", "*"))) == clients
+		return len(s.List("PUBSUB", "CHANNELS", lua.ClientChannel("headwaiter", "*"))) >= clients
 	})
 }
 

@@ -7,13 +7,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -35,8 +36,45 @@ func Each(t *testing.T, run func(t *testing.T, s redistest.Backend)) {
 // Bubble runs a case on an embedded server in a bubble, where time passes when all wait.
 func Bubble(t *testing.T, run func(t *testing.T, s *redistest.Embedded)) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { run(t, redistest.Bubble(t)) })
+	redistest.InBubble(t, run)
 }
+
+// EachBehind is Each with a proxy before the server.
+func EachBehind(t *testing.T, run func(t *testing.T, s redistest.Backend, p *faults.Proxy)) {
+	Each(t, func(t *testing.T, s redistest.Backend) { run(t, s, Proxy(t, s)) })
+}
+
+// BubbleOver is Bubble with a dialer that has faults.
+func BubbleOver(t *testing.T, run func(t *testing.T, s *redistest.Embedded, d *faults.Dialer)) {
+	Bubble(t, func(t *testing.T, s *redistest.Embedded) { run(t, s, faults.NewDialer(t, s.Dial)) })
+}
+
+// BubbleOf is Bubble for a case of several in a test.
+func BubbleOf(t *testing.T, name string, run func(t *testing.T, s *redistest.Embedded)) {
+	t.Run(name, func(t *testing.T) { Bubble(t, run) })
+}
+
+// EachOf is Each for a case of several in a test.
+func EachOf(t *testing.T, name string, run func(t *testing.T, s redistest.Backend)) {
+	t.Run(name, func(t *testing.T) { Each(t, run) })
+}
+
+// Beside runs a case beside the others of its test.
+func Beside(t *testing.T, name string, run func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		run(t)
+	})
+}
+
+// Start starts a redis-server for a test that runs beside the others.
+func Start(t *testing.T, opts ...redistest.Option) *redistest.Server {
+	t.Parallel()
+	return redistest.Start(t, opts...)
+}
+
+// Within is a context that ends after some time, or with the test.
+func Within(t testing.TB, limit time.Duration) context.Context { return must.Within(t, limit) }
 
 // Dial returns a client of s that is closed with the test.
 func Dial(t testing.TB, s interface{ Option() rueidis.ClientOption }, changes ...func(*headwaiter.Options)) *headwaiter.Client {
@@ -50,7 +88,7 @@ func Dial(t testing.TB, s interface{ Option() rueidis.ClientOption }, changes ..
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = c.Close(ctx) // The server may be gone; a test that wants to know closes by itself.
+		_ = c.Shutdown(ctx) // The server may be gone; a test that wants to know closes by itself.
 		require.Zero(t, c.Stats().Refused, "steps of tickets that the documentation of package waitqueue does not list")
 	})
 	return c
@@ -58,6 +96,24 @@ func Dial(t testing.TB, s interface{ Option() rueidis.ClientOption }, changes ..
 
 // Name is a name for the primitive of a test.
 func Name(t testing.TB) string { return strings.ReplaceAll(t.Name(), "/", ":") }
+
+// Got is what a call returned that must not fail: kit.Got(m.Lock(ctx))(t).
+func Got[T any](value T, err error) func(t testing.TB) T { return must.Got(value, err) }
+
+// Err is the error of a call that returns something else too, of which the test wants nothing.
+func Err[T any](value T, err error) error { return must.Err(value, err) }
+
+// Fails asserts what an error is, where an error is given, and what it says, where a text is.
+func Fails(t testing.TB, err error, wanted ...any) {
+	t.Helper()
+	must.Fails(t, err, wanted...)
+}
+
+// As is the error of its type that an error must be.
+func As[E error](t testing.TB, err error) E {
+	t.Helper()
+	return must.As[E](t, err)
+}
 
 // A Call runs beside the test.
 type Call[T any] struct {
@@ -104,10 +160,45 @@ func (c *Call[T]) Err(t testing.TB) error {
 	return c.err
 }
 
-// Release gives a hold back.
-func Release(t testing.TB, l *lease.Lease) {
+// Joins begins a call that waits, as the n-th.
+func Joins(t testing.TB, n int, lock func(context.Context) (*lease.Lease, error), inspect func(context.Context) (lease.Info, error)) *Call[*lease.Lease] {
 	t.Helper()
-	require.NoError(t, l.Release(context.Background()))
+	c := Lock(t.Context(), lock)
+	Waiting(t, n, inspect)
+	return c
+}
+
+// Release gives holds back.
+func Release(t testing.TB, all ...*lease.Lease) {
+	t.Helper()
+	for _, l := range all {
+		require.NoError(t, l.Release(context.Background()))
+	}
+}
+
+// Next gives a hold back and returns the one of a call that waits for it, which has a higher token.
+func Next(t testing.TB, l *lease.Lease, waiter *Call[*lease.Lease]) *lease.Lease {
+	t.Helper()
+	Release(t, l)
+	next := waiter.Value(t)
+	require.Greater(t, next.Token(), l.Token())
+	return next
+}
+
+// Cancel ends the context of a call, which says so.
+func Cancel[T any](t testing.TB, cancel func(), c *Call[T]) {
+	t.Helper()
+	cancel()
+	require.ErrorIs(t, c.Err(t), context.Canceled)
+}
+
+// PassOn gives a hold back, and so does each of those who wait for it, in their order.
+func PassOn(t testing.TB, l *lease.Lease, waiters ...*Call[*lease.Lease]) {
+	t.Helper()
+	Release(t, l)
+	for _, next := range waiters {
+		Release(t, next.Value(t))
+	}
 }
 
 // Lost waits until a hold has ended, and returns why.

@@ -15,3 +15,23 @@ func Pair(t *testing.T, run func(t *testing.T, s redistest.Backend, a, b *headwa
 		t.Run("two clients", func(t *testing.T) { run(t, s, c, Dial(t, s)) })
 	})
 }
+
+// Two is Each with two clients.
+func Two(t *testing.T, run func(t *testing.T, s redistest.Backend, a, b *headwaiter.Client)) {
+	Each(t, func(t *testing.T, s redistest.Backend) { run(t, s, Dial(t, s), Dial(t, s)) })
+}
+
+// BubbleTwo is that in a bubble.
+func BubbleTwo(t *testing.T, run func(t *testing.T, s *redistest.Embedded, a, b *headwaiter.Client)) {
+	Bubble(t, func(t *testing.T, s *redistest.Embedded) { run(t, s, Dial(t, s), Dial(t, s)) })
+}
+
+// One is Each with a client.
+func One(t *testing.T, run func(t *testing.T, s redistest.Backend, c *headwaiter.Client)) {
+	Each(t, func(t *testing.T, s redistest.Backend) { run(t, s, Dial(t, s)) })
+}
+
+// BubbleOne is that in a bubble.
+func BubbleOne(t *testing.T, run func(t *testing.T, s *redistest.Embedded, c *headwaiter.Client)) {
+	Bubble(t, func(t *testing.T, s *redistest.Embedded) { run(t, s, Dial(t, s)) })
+}

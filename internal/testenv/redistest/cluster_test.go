@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 )
 
 func TestAClusterIsReachedAsOne(t *testing.T) {
@@ -42,11 +44,9 @@ func TestAClusterIsReachedAsOne(t *testing.T) {
 	require.Positive(t, master.CommandStats()["replconf"])
 	require.NotContains(t, c.CommandStats(), "replconf")
 
-	_, err := c.Try("PING")
-	require.ErrorIs(t, err, errKeyless)
+	require.ErrorIs(t, must.Err(c.Try("PING")), errKeyless)
 	other := c.Master((Slot("key1") + slots/2) % slots)
-	_, err = other.Try("GET", "key1")
-	require.ErrorContains(t, err, "MOVED")
+	require.ErrorContains(t, must.Err(other.Try("GET", "key1")), "MOVED")
 
 	// The client may ask for the slots in between.
 	require.NoError(t, until(settleLimit, func() error {
@@ -57,8 +57,7 @@ func TestAClusterIsReachedAsOne(t *testing.T) {
 		return nil
 	}))
 	c.Kill()
-	_, err = c.Try("GET", "key1")
-	require.Error(t, err)
+	require.Error(t, must.Err(c.Try("GET", "key1")))
 	require.Nil(t, c.Master(0))
 }
 
@@ -81,10 +80,8 @@ func TestASlotMovesWithItsKeys(t *testing.T) {
 	m.Send(want[:2]...)
 	require.ElementsMatch(t, want[2:], m.Keys())
 	require.Same(t, from, c.Master(slot), "it is not the target's yet")
-	_, err := from.Try("GET", want[0])
-	require.ErrorContains(t, err, "ASK")
-	_, err = from.Try("MGET", want[0], want[2])
-	require.ErrorContains(t, err, "TRYAGAIN")
+	require.ErrorContains(t, must.Err(from.Try("GET", want[0])), "ASK")
+	require.ErrorContains(t, must.Err(from.Try("MGET", want[0], want[2])), "TRYAGAIN")
 	require.Equal(t, "1", c.Text("GET", want[0]), "the cluster knows where it is")
 	require.Equal(t, "1", c.Text("GET", want[2]))
 	require.NoError(t, run(t, client, "SET", "{tag}new", "1").Error())
@@ -115,8 +112,7 @@ func TestAReplicaTakesThePlaceOfItsMaster(t *testing.T) {
 	require.Same(t, replica, c.Master(slot))
 	require.Equal(t, []*Node{old}, c.Replicas(replica))
 	require.Equal(t, "1", c.Text("GET", "a"))
-	_, err := old.Try("SET", "a", "2")
-	require.ErrorContains(t, err, "MOVED")
+	require.ErrorContains(t, must.Err(old.Try("SET", "a", "2")), "MOVED")
 
 	// The other way round, by force, with the master stopped: it comes back and gives in.
 	replica.Stop()
@@ -175,7 +171,6 @@ func TestWhatNodesSayIsUnderstood(t *testing.T) {
 	}, found)
 	require.Equal(t, "b replica of a []", found[1].layout())
 	for _, bad := range []string{"a b c\n", "a b c - 0 0 x connected\n", "a b c - 0 0 1 connected 1-x\n"} {
-		_, err := members(bad)
-		require.Error(t, err, bad)
+		require.Error(t, must.Err(members(bad)), bad)
 	}
 }

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"maps"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -36,6 +38,7 @@ type Embedded struct {
 	calls   map[string]int64
 	failure string
 	answers map[string]string
+	clients map[*server.Peer]int // the numbers of the connections that have asked for it, from 1 on after each Restart
 	drop    int
 	dropped int
 }
@@ -72,6 +75,11 @@ func Bubble(t testing.TB) *Embedded {
 		t.Fatalf("redistest: miniredis: %v", err)
 	}
 	return e
+}
+
+// InBubble runs a case in a bubble, with such a server.
+func InBubble(t *testing.T, run func(t *testing.T, s *Embedded)) {
+	synctest.Test(t, func(t *testing.T) { run(t, Bubble(t)) })
 }
 
 func newEmbedded(t testing.TB) *Embedded {
@@ -170,6 +178,7 @@ func (e *Embedded) start() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.mini, e.serving, e.age = mini, serving, age
+	e.clients = map[*server.Peer]int{}
 	return nil
 }
 
@@ -214,8 +223,8 @@ func (e *Embedded) Fail(text string) {
 	e.failure = text
 }
 
-// Answer makes the commands of a name, in capitals, answer a text, also in scripts: an error if it begins with a minus. So a
-// server of another kind is stood for.
+// Answer makes the commands of a name, in capitals, answer a text, also in scripts: an error if it begins with a minus, a number if with a
+// colon; until Answer(command, ""). So a server of another kind is stood for.
 func (e *Embedded) Answer(command, text string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -223,6 +232,9 @@ func (e *Embedded) Answer(command, text string) {
 		e.answers = map[string]string{}
 	}
 	e.answers[command] = text
+	if text == "" {
+		delete(e.answers, command)
+	}
 }
 
 // DropPublish loses the next n messages, also those published in scripts: PUBLISH answers 1, as if the
@@ -269,9 +281,18 @@ func (e *Embedded) hook(peer *server.Peer, command string, args ...string) bool 
 	if text, ok := e.answers[command]; ok {
 		if text, failed := strings.CutPrefix(text, "-"); failed {
 			peer.WriteError(text)
+		} else if n, err := strconv.Atoi(strings.TrimPrefix(text, ":")); err == nil && text[0] == ':' {
+			peer.WriteInt(n)
 		} else {
 			peer.WriteBulk(text)
 		}
+		return true
+	}
+	if command == "CLIENT" && len(args) == 1 && strings.EqualFold(args[0], "ID") { // Miniredis has none.
+		if e.clients[peer] == 0 {
+			e.clients[peer] = len(e.clients) + 1
+		}
+		peer.WriteInt(e.clients[peer])
 		return true
 	}
 	if command == "PUBLISH" && e.drop > 0 {

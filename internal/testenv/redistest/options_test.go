@@ -5,11 +5,15 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 )
 
 // connect makes a client, perhaps with changes to the option that leads to the server.
@@ -28,16 +32,13 @@ func connect(t *testing.T, o rueidis.ClientOption, changes ...func(*rueidis.Clie
 
 // mustConnect is connect for a server that lets the client in.
 func mustConnect(t *testing.T, o rueidis.ClientOption, changes ...func(*rueidis.ClientOption)) rueidis.Client {
-	client, err := connect(t, o, changes...)
-	require.NoError(t, err)
-	return client
+	return must.Got(connect(t, o, changes...))(t)
 }
 
 func TestAPasswordIsAskedFor(t *testing.T) {
 	t.Parallel()
 	s := Start(t, WithPassword("secret"))
-	_, err := connect(t, s.Option(), func(o *rueidis.ClientOption) { o.Password = "" })
-	require.ErrorContains(t, err, "NOAUTH")
+	require.ErrorContains(t, must.Err(connect(t, s.Option(), func(o *rueidis.ClientOption) { o.Password = "" })), "NOAUTH")
 	require.NoError(t, run(t, mustConnect(t, s.Option()), "SET", "a", "1").Error())
 	require.Equal(t, "1", s.Text("GET", "a"))
 	s.ResetStats()
@@ -67,9 +68,8 @@ func TestAServerWithTLSSpeaksNothingElse(t *testing.T) {
 	require.Equal(t, "1", s.Text("GET", "a"))
 	require.Empty(t, s.Option().TLSConfig.Certificates, "this one asks for none")
 
-	_, err := connect(t, s.Option(), func(o *rueidis.ClientOption) { o.TLSConfig = nil })
-	require.Error(t, err)
-	_, err = connect(t, s.Option(), func(o *rueidis.ClientOption) { o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12} })
+	require.Error(t, must.Err(connect(t, s.Option(), func(o *rueidis.ClientOption) { o.TLSConfig = nil })))
+	_, err := connect(t, s.Option(), func(o *rueidis.ClientOption) { o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12} })
 	require.ErrorAs(t, err, new(x509.UnknownAuthorityError))
 	s.Restart()
 	require.Equal(t, "PONG", s.Do("PING"))
@@ -79,14 +79,12 @@ func TestAServerCanAskClientsForACertificate(t *testing.T) {
 	t.Parallel()
 	s := Start(t, WithTLS(NewCertificates(t)), WithClientCertificates())
 	require.NoError(t, run(t, mustConnect(t, s.Option()), "PING").Error())
-	_, err := connect(t, s.Option(), func(o *rueidis.ClientOption) { o.TLSConfig.Certificates = nil })
-	require.Error(t, err)
+	require.Error(t, must.Err(connect(t, s.Option(), func(o *rueidis.ClientOption) { o.TLSConfig.Certificates = nil })))
 }
 
 func TestASocketIsTheOnlyWayToAServerThatListensOnOne(t *testing.T) {
 	// As long as on macOS.
-	folder, err := os.MkdirTemp("", strings.Repeat("x", 40))
-	require.NoError(t, err)
+	folder := must.Got(os.MkdirTemp("", strings.Repeat("x", 40)))(t)
 	t.Cleanup(func() { os.RemoveAll(folder) })
 	t.Setenv("TMPDIR", folder)
 	s := Start(t, WithUnixSocket())
@@ -103,8 +101,7 @@ func TestCommandsThatWereTakenAwayAreUnknownToClients(t *testing.T) {
 	client := mustConnect(t, s.Option())
 	for _, command := range [][]string{{"CONFIG", "GET", "port"}, {"CLIENT", "ID"}} {
 		require.ErrorContains(t, run(t, client, command...).Error(), "unknown command")
-		_, err := s.Try(command...)
-		require.NoError(t, err)
+		require.NoError(t, must.Err(s.Try(command...)))
 	}
 	s.ResetStats()
 	s.Do("CONFIG", "GET", "port")
@@ -125,8 +122,7 @@ func TestAServerWithoutRESP3IsUsable(t *testing.T) {
 // speaksRESP3 tells by a reply that is a map there, and a list in RESP2.
 func speaksRESP3(t *testing.T, client rueidis.Client) bool {
 	require.NoError(t, run(t, client, "HSET", "{h}", "field", "1").Error())
-	reply, err := run(t, client, "HGETALL", "{h}").ToMessage()
-	require.NoError(t, err)
+	reply := must.Got(run(t, client, "HGETALL", "{h}").ToMessage())(t)
 	return reply.IsMap()
 }
 
@@ -138,8 +134,7 @@ func TestOnlyAServerThatCanAnswerRuns(t *testing.T) {
 	require.False(t, s.Running())
 	s.Cont()
 	require.True(t, s.Running())
-	_, err := s.Try("SHUTDOWN", "NOSAVE")
-	require.Error(t, err)
+	require.Error(t, must.Err(s.Try("SHUTDOWN", "NOSAVE")))
 	require.Eventually(t, func() bool { return !s.Running() }, settleLimit, settleLook, "it ended by itself")
 	s.Restart()
 	require.True(t, s.Running())
@@ -153,8 +148,7 @@ func TestOnlyAServerThatCanAnswerRuns(t *testing.T) {
 func TestSeveralServersFailTogether(t *testing.T) {
 	t.Parallel()
 	good, bad := newServer(t), newServer(t, WithArgs("--no-such-argument", "1"))
-	err := all([]*Server{good, bad}, (*Server).start)
-	require.ErrorContains(t, err, "no-such-argument")
+	require.ErrorContains(t, all([]*Server{good, bad}, (*Server).start), "no-such-argument")
 	require.True(t, good.Running())
 	require.False(t, bad.Running())
 }
@@ -187,4 +181,186 @@ func subscribe(t *testing.T, client rueidis.Client, command rueidis.Completed) <
 	})
 	<-confirmed
 	return heard
+}
+
+func TestAClockOfItsOwnIsTheServersAlone(t *testing.T) {
+	t.Parallel()
+	c := NewClock(t)
+	s := Start(t, WithClock(c))
+	ahead := func() time.Duration {
+		sec := must.Got(strconv.ParseInt(s.List("TIME")[0], 10, 64))(t)
+		return time.Duration(sec-time.Now().Unix()) * time.Second
+	}
+	require.InDelta(t, 0, ahead(), float64(2*time.Second))
+	s.Do("SET", "short", "x", "PX", "10000")
+	c.Shift(-time.Hour)
+	require.InDelta(t, -time.Hour, ahead(), float64(2*time.Second))
+	require.Greater(t, s.Int("PTTL", "short"), int64(3_500_000))
+	c.Shift(time.Minute)
+	require.InDelta(t, time.Minute, ahead(), float64(2*time.Second))
+	require.Nil(t, s.Do("GET", "short"))
+}
+
+// The check value is the one in the Redis cluster specification; keys and slots are from its documentation.
+func TestSlotsAreThoseOfTheSpecification(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, uint16(12739), crc16("123456789"))
+	require.Equal(t, 12182, Slot("foo"))
+	require.Equal(t, 5061, Slot("bar"))
+	require.Zero(t, Slot(""))
+}
+
+func TestOnlyTheFirstTagCounts(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, Slot("user1000"), Slot("{user1000}.following"))
+	require.Equal(t, Slot("user1000"), Slot("a{user1000}b{c}"))
+	require.Equal(t, Slot("{bar"), Slot("foo{{bar}}zap"))
+	for _, whole := range []string{"foo{}{bar}", "{foo", "foo}{", "}{}"} {
+		require.Equal(t, int(crc16(whole)%slots), Slot(whole))
+	}
+}
+
+func TestAReplicaThatIsCutOffMissesWhatIsWritten(t *testing.T) {
+	t.Parallel()
+	r := Replicated(t, 2)
+	replica := r.Replicas()[0]
+	r.Do("SET", "before", "1")
+	r.reaches(t, 2, "SET", "before", "1")
+
+	other := r.Replicas()[1]
+	other.Restart()
+	require.Empty(t, other.Keys(), "it follows nobody yet")
+	r.Rejoin(other)
+	require.Equal(t, []string{"before"}, other.Keys())
+
+	r.Cut(replica)
+	r.reaches(t, 1, "SET", "after", "1")
+	require.Equal(t, []string{"before"}, replica.Keys())
+	require.ErrorContains(t, must.Err(replica.Try("SET", "x", "1")), "READONLY")
+}
+
+// reaches runs a command on the master and waits until so many of two replicas have acknowledged it. They are given
+// the time that they need, and those that cannot a moment.
+func (r *RedisReplicas) reaches(t *testing.T, n int, args ...string) {
+	t.Helper()
+	option := r.Option()
+	option.PipelineMultiplex = -1 // WAIT is about what its connection has written.
+	option.ConnWriteTimeout = time.Minute
+	client := mustConnect(t, option)
+	require.NoError(t, run(t, client, args...).Error())
+	wait := func(n int, ms string) int64 {
+		return must.Got(run(t, client, "WAIT", strconv.Itoa(n), ms).AsInt64())(t)
+	}
+	require.EqualValues(t, n, wait(n, "20000"))
+	if n < 2 {
+		require.EqualValues(t, n, wait(2, "500"), "one that is cut off has it")
+	}
+}
+
+func TestReplicasFollowThroughTLSAndPassword(t *testing.T) {
+	t.Parallel()
+	r := Replicated(t, 1, WithTLS(NewCertificates(t)), WithClientCertificates(), WithPassword("secret"))
+	require.NoError(t, run(t, mustConnect(t, r.Option()), "SET", "a", "1").Error())
+	r.Cut(r.Replicas()[0])
+	r.Rejoin(r.Replicas()[0])
+	require.Equal(t, []string{"a"}, r.Replicas()[0].Keys())
+}
+
+func TestAMasterThatSavesHasItsDataAgain(t *testing.T) {
+	t.Parallel()
+	r := Replicated(t, 1, WithArgs("--save", "3600 1"))
+	r.Do("SET", "a", "1")
+	r.Do("SAVE")
+	r.Master().Restart()
+	require.Equal(t, []string{"a"}, r.Master().Keys())
+}
+
+func TestSentinelsMakeAnotherServerTheMaster(t *testing.T) {
+	t.Parallel()
+	r := Sentinel(t)
+	require.Len(t, r.Sentinels(), 3)
+	old := r.Master()
+	require.NoError(t, run(t, mustConnect(t, r.Option()), "SET", "a", "1").Error())
+	require.Equal(t, "1", r.Text("GET", "a"))
+	require.Equal(t, []string{"a"}, old.Keys())
+
+	master := r.Failover()
+	require.NotSame(t, old, master)
+	require.Same(t, master, r.Master())
+	require.Equal(t, "1", r.Text("GET", "a"))
+	require.ErrorContains(t, must.Err(old.Try("SET", "a", "2")), "READONLY")
+	require.NoError(t, run(t, mustConnect(t, r.Option()), "SET", "a", "3").Error())
+	require.Equal(t, "3", master.Text("GET", "a"))
+
+	old.Restart()
+	its := must.Got(old.replication())(t)
+	require.Equal(t, "slave", its["role"], "at once, not when a sentinel comes to see it")
+
+	r.Restart()
+	require.Same(t, master, r.Master(), "roles outlive the processes")
+	require.Empty(t, r.Keys())
+	r.Kill()
+	for _, s := range append(r.Servers(), r.Sentinels()...) {
+		require.False(t, s.Running())
+	}
+}
+
+func TestSentinelsReplaceADeadMasterByThemselves(t *testing.T) {
+	t.Parallel()
+	r := Sentinel(t, WithTLS(NewCertificates(t)), WithClientCertificates(), WithPassword("secret"))
+	require.NoError(t, run(t, mustConnect(t, r.Option()), "SET", "a", "1").Error())
+	old := r.Master()
+	old.Kill()
+	r.Settle()
+	require.NotSame(t, old, r.Master())
+	require.Equal(t, "1", r.Text("GET", "a"))
+
+	old.Restart()
+	r.Sentinels()[0].Kill()
+	r.Settle()
+	require.Equal(t, []string{"a"}, old.Keys(), "it follows, and has what the new one has")
+	require.NotSame(t, old, r.Master(), "two sentinels are enough")
+	r.Sentinels()[0].Restart()
+	r.Settle()
+}
+
+func TestEveryDeploymentServesClients(t *testing.T) {
+	t.Parallel()
+	names := map[string]bool{}
+	for _, d := range Deployments() {
+		require.False(t, names[d.Name], "two are called %s", d.Name)
+		names[d.Name] = true
+		t.Run(d.Name, func(t *testing.T) {
+			t.Parallel()
+			target := d.Start(t, WithUser("limited", "pass", "~*", "&*", "+@all", "-flushall"))
+			client := mustConnect(t, target.Option())
+			require.Equal(t, d.RESP3, speaksRESP3(t, client))
+			require.False(t, speaksRESP3(t, mustConnect(t, target.Option(), func(o *rueidis.ClientOption) { o.AlwaysRESP2 = true })))
+			require.ErrorContains(t, run(t, client, "FLUSHALL").Error(), "NOPERM", "options reach the servers")
+
+			require.NoError(t, run(t, client, "SET", "a", "1").Error())
+			require.Equal(t, int64(1), target.Int("GET", "a"))
+			require.ElementsMatch(t, []string{"a", "{h}"}, target.Keys())
+			require.ErrorContains(t, must.Err(target.Try("HGET", "a", "x")), "WRONGTYPE")
+
+			require.Equal(t, d.Cluster, run(t, client, "CLUSTER", "MYID").Error() == nil)
+			switch err := run(t, client, "SPUBLISH", "c", "m").Error(); {
+			case d.Sharded:
+				require.NoError(t, err)
+				heard := subscribe(t, client, client.B().Ssubscribe().Channel("{a}").Build())
+				publish := client.B().Spublish().Channel("{a}").Message("hello").Build()
+				require.NoError(t, client.Do(t.Context(), publish).Error())
+				require.Equal(t, "hello", <-heard)
+			case d.Cluster:
+				require.ErrorContains(t, err, "unknown command")
+			}
+
+			target.Restart()
+			require.Empty(t, target.Keys())
+			require.NoError(t, run(t, mustConnect(t, target.Option()), "SET", "a", "1").Error())
+			target.Kill()
+			require.Error(t, must.Err(connect(t, target.Option())))
+			require.Error(t, must.Err(target.Try("GET", "a")))
+		})
+	}
 }

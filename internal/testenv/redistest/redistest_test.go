@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 )
 
@@ -37,8 +38,7 @@ func TestMain(m *testing.M) {
 func dial(t *testing.T, s Backend) rueidis.Client {
 	o := s.Option()
 	o.PipelineMultiplex = -1
-	client, err := rueidis.NewClient(o)
-	require.NoError(t, err)
+	client := must.Got(rueidis.NewClient(o))(t)
 	t.Cleanup(client.Close)
 	return client
 }
@@ -68,8 +68,7 @@ func TestRepliesKeepTheirTypes(t *testing.T) {
 func TestAServerIsReachedByItsOption(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, s Backend) {
-		client := dial(t, s)
-		require.NoError(t, run(t, client, "SET", "a", "1").Error())
+		require.NoError(t, run(t, dial(t, s), "SET", "a", "1").Error())
 		require.Equal(t, "1", s.Text("GET", "a"))
 	})
 }
@@ -99,8 +98,7 @@ func TestARestartedServerIsEmptyAndHasItsOldAddress(t *testing.T) {
 		s.Restart()
 		require.Empty(t, s.CommandStats())
 		require.Zero(t, s.Int("DBSIZE"))
-		_, err := s.Try("EVALSHA", sha, "0")
-		require.ErrorContains(t, err, "NOSCRIPT")
+		require.ErrorContains(t, must.Err(s.Try("EVALSHA", sha, "0")), "NOSCRIPT")
 		require.NoError(t, run(t, dial(t, s), "PING").Error())
 	})
 }
@@ -109,8 +107,7 @@ func TestAKilledServerAnswersNobody(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, s Backend) {
 		s.Kill()
-		_, err := s.Try("PING")
-		require.Error(t, err)
+		require.Error(t, must.Err(s.Try("PING")))
 		s.Kill()
 		s.Restart()
 		require.Equal(t, "PONG", s.Do("PING"))
@@ -156,8 +153,7 @@ func TestAKilledServerDoesNotAnswerWhatItWasDoing(t *testing.T) {
 func TestAnEmbeddedServerFindsItsPortFreeWhileProcessesStart(t *testing.T) {
 	t.Parallel()
 	s := Mini(t)
-	program, err := os.Executable()
-	require.NoError(t, err)
+	program := must.Got(os.Executable())(t)
 	var over atomic.Bool
 	var starting sync.WaitGroup
 	for range 4 {
@@ -178,8 +174,7 @@ func TestKeysExpireByTheClock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := Bubble(t)
-		client := dial(t, s)
-		require.NoError(t, run(t, client, "SET", "a", "1", "PX", "10000").Error())
+		require.NoError(t, run(t, dial(t, s), "SET", "a", "1", "PX", "10000").Error())
 		before := s.List("TIME")
 		synctime.Pass(9 * time.Second)
 		require.Equal(t, int64(1000), s.Int("PTTL", "a"))
@@ -220,8 +215,7 @@ func TestDroppedMessagesLookDelivered(t *testing.T) {
 	s.DropPublish(2)
 	publish := func() int64 { return s.Int("EVAL", "return redis.call('PUBLISH', 'c', 'm')", "0") }
 	require.Equal(t, int64(1), publish())
-	n, err := run(t, client, "PUBLISH", "c", "m").AsInt64()
-	require.NoError(t, err)
+	n := must.Got(run(t, client, "PUBLISH", "c", "m").AsInt64())(t)
 	require.Equal(t, int64(1), n)
 	require.Equal(t, int64(0), publish(), "only two were to be dropped, and nobody listens")
 	require.Equal(t, 2, s.Dropped())
@@ -231,8 +225,7 @@ func TestAFailingServerAnswersWithTheError(t *testing.T) {
 	t.Parallel()
 	s := Mini(t)
 	s.Fail("LOADING Redis is loading the dataset in memory")
-	_, err := s.Try("GET", "a")
-	require.EqualError(t, err, "LOADING Redis is loading the dataset in memory")
+	require.EqualError(t, must.Err(s.Try("GET", "a")), "LOADING Redis is loading the dataset in memory")
 	s.Fail("")
 	require.Nil(t, s.Do("GET", "a"))
 }
@@ -268,22 +261,16 @@ func TestAStoppedServerGoesOnWhereItWas(t *testing.T) {
 
 func TestABadArgumentIsReportedWithTheLogOfTheServer(t *testing.T) {
 	t.Parallel()
-	err := newServer(t, WithArgs("--no-such-argument", "1")).start()
-	require.ErrorContains(t, err, "ended at its start")
-	require.ErrorContains(t, err, "no-such-argument")
+	must.Fails(t, newServer(t, WithArgs("--no-such-argument", "1")).start(), "ended at its start", "no-such-argument")
 }
 
 func TestAMissingServerSaysWhatToInstall(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("HEADWAITER_REDIS_SERVER", "")
-	_, err := binary()
-	require.ErrorContains(t, err, "apt-get install redis-server")
-	require.ErrorContains(t, err, "brew install redis")
+	must.Fails(t, must.Err(binary()), "apt-get install redis-server", "brew install redis")
 
 	t.Setenv("HEADWAITER_REDIS_SERVER", "/nowhere/redis-server")
-	path, err := binary()
-	require.NoError(t, err)
-	require.Equal(t, "/nowhere/redis-server", path)
+	require.Equal(t, "/nowhere/redis-server", must.Got(binary())(t))
 }
 
 // TestTheGuardEndsAbandonedServers runs this test binary once more, as a process that starts servers and
@@ -306,8 +293,7 @@ func TestTheGuardEndsAbandonedServers(t *testing.T) {
 	child.Env = append(os.Environ(), "REDISTEST_ABANDON="+file, "TMPDIR="+dir)
 	out, err := child.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	addrs, err := os.ReadFile(file)
-	require.NoError(t, err)
+	addrs := must.Got(os.ReadFile(file))(t)
 	require.Len(t, strings.Split(string(addrs), "\n"), 6)
 	for _, addr := range strings.Split(string(addrs), "\n") {
 		answers := func() bool {

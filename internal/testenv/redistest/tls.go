@@ -40,7 +40,7 @@ func NewCertificates(t testing.TB) *Certificates {
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, authority, key)
 	c.issue("client", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, authority, key)
-	mine, err := tls.LoadX509KeyPair(c.path("client.crt"), c.path("client.key"))
+	mine, err := tls.LoadX509KeyPair(c.File("client.crt"), c.File("client.key"))
 	c.must(err)
 	c.mine = mine
 	return c
@@ -63,8 +63,8 @@ func (c *Certificates) args(fromClients bool) []string {
 		ask = "yes"
 	}
 	return []string{
-		"--tls-cert-file", c.path("server.crt"), "--tls-key-file", c.path("server.key"),
-		"--tls-ca-cert-file", c.path("authority.crt"), "--tls-auth-clients", ask,
+		"--tls-cert-file", c.File("server.crt"), "--tls-key-file", c.File("server.key"),
+		"--tls-ca-cert-file", c.File("authority.crt"), "--tls-auth-clients", ask,
 	}
 }
 
@@ -99,10 +99,11 @@ func (c *Certificates) issue(name string, what, parent *x509.Certificate, signer
 	return certificate, key
 }
 
-func (c *Certificates) path(name string) string { return filepath.Join(c.dir, name) }
+// File is where a certificate or its key lies, in PEM: of the authority, server or client, as in authority.crt and client.key.
+func (c *Certificates) File(name string) string { return filepath.Join(c.dir, name) }
 
 func (c *Certificates) write(name, kind string, der []byte) {
-	c.must(os.WriteFile(c.path(name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+	c.must(os.WriteFile(c.File(name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 }
 
 func (c *Certificates) must(err error) {

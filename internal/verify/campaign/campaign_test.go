@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
-	"github.com/headwaiter/headwaiter/internal/verify/check"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/verify/judge"
 )
 
 var (
@@ -74,8 +75,7 @@ func TestTestsThatCannotBeStartedEndACampaign(t *testing.T) {
 	t.Parallel()
 	c := campaign{folder: t.TempDir(), programs: map[string]string{"chaos": "nowhere"}}
 	s := newSummary()
-	_, err := c.play(t.Context(), s, redis, parts[0], false)
-	require.ErrorContains(t, err, "nowhere")
+	require.ErrorContains(t, kit.Err(c.play(t.Context(), s, redis, parts[0], false)), "nowhere")
 	require.Empty(t, s.failures)
 }
 
@@ -90,6 +90,8 @@ func TestWhatFailsACampaign(t *testing.T) {
 		why    string
 	}{
 		"a test that failed":           {[]evidence.Line{judged}, failedOutput, exit, "TestB", "Should be empty, but was [two | held]; of one name"},
+		"a case of the table":          {[]evidence.Line{judged}, "--- FAIL: TestFaults (0.1s)\n    --- FAIL: TestFaults/servers/S1_x (0.1s)\n        --- FAIL: TestFaults/servers/S1_x/y (0.1s)\n", exit, "servers/S1_x", ""},
+		"a case that forgot to fail":   {[]evidence.Line{judged, {Test: "TestFaults/servers/S1_x/y", Holds: 2, Wrong: []string{"two hold"}}}, "", nil, "servers/S1_x", "two hold"},
 		"tests that did not end":       {[]evidence.Line{judged}, "=== RUN   TestA\npanic: test timed out after 1h\n", exit, "all", "panic: test timed out after 1h exit status 1"},
 		"an overlap":                   {[]evidence.Line{judged, {Test: "TestC", Holds: 2, Wrong: []string{"lock: 2 permits of 1 are held"}}}, "", nil, "TestC", "lock: 2 permits of 1 are held"},
 		"what could not be judged":     {[]evidence.Line{judged, {Test: "TestC", Holds: 2, Wrong: []string{"lock: unknown: 2 operations could not be judged"}}}, "", nil, "TestC", "lock: unknown: 2 operations could not be judged"},
@@ -143,14 +145,12 @@ func TestAFailedCaseStaysOnThePage(t *testing.T) {
 	t.Parallel()
 	s := newSummary()
 	s.add(redis, parts[0], []evidence.Line{judged}, []byte(failedOutput), errors.New("exit status 1"))
-	first, err := s.page(emptyPage)
-	require.NoError(t, err)
+	first := kit.Got(s.page(emptyPage))(t)
 	row := `| 15 January 2027 | abc | Redis 7.0.15 | clients | TestB | Should be empty, but was [two \| held]; of one name |`
 	require.Contains(t, first, row)
 	later := newSummary()
 	later.add(redis, parts[0], []evidence.Line{judged}, nil, nil)
-	second, err := later.page(first)
-	require.NoError(t, err)
+	second := kit.Got(later.page(first))(t)
 	require.True(t, strings.HasPrefix(second, "# A page\n\nWords.\n\n## The campaign\n"))
 	require.NotContains(t, second, "Old words")
 	require.Contains(t, second, "| failed cases | 0 |")
@@ -160,8 +160,7 @@ func TestAFailedCaseStaysOnThePage(t *testing.T) {
 	require.Contains(t, second, "\n20 acquisitions in all")
 	require.Len(t, rows(second, runsHead), 2)
 	require.Regexp(t, `^\| 15 January 2027, .* \| abc \| .* \| 10 \| 2 \|$`, rows(second, runsHead)[1])
-	_, err = later.page("# Another page\n")
-	require.Error(t, err)
+	require.Error(t, kit.Err(later.page("# Another page\n")))
 }
 
 func TestFaultsAndRecoveriesAreCounted(t *testing.T) {
@@ -185,18 +184,14 @@ const histories = "../../../docs/histories"
 
 func TestTheHistoriesInTheTreeAreLegalAndDrawn(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob(histories + "/*.gz")
-	require.NoError(t, err)
+	files := kit.Got(filepath.Glob(histories + "/*.gz"))(t)
 	require.NotEmpty(t, files)
 	require.NoError(t, judgeFiles(io.Discard, files))
-	page, err := os.ReadFile(histories + "/README.md")
-	require.NoError(t, err)
+	page := kit.Got(os.ReadFile(histories + "/README.md"))(t)
 	for _, file := range files {
-		s, err := unpack(file)
-		require.NoError(t, err)
+		s := kit.Got(unpack(file))(t)
 		require.NotEmpty(t, s.faults, file)
-		picture, err := os.ReadFile(strings.TrimSuffix(file, ".jsonl.gz") + ".svg")
-		require.NoError(t, err)
+		picture := kit.Got(os.ReadFile(strings.TrimSuffix(file, ".jsonl.gz") + ".svg"))(t)
 		require.Equal(t, string(picture), string(s.draw()), file)
 		require.Contains(t, string(page), "("+filepath.Base(file)+")")
 	}
@@ -205,19 +200,15 @@ func TestTheHistoriesInTheTreeAreLegalAndDrawn(t *testing.T) {
 // One holder of a real history is certain for a little longer than it was.
 func TestAnOverlapPlantedInAHistoryIsFound(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob(histories + "/*.gz")
-	require.NoError(t, err)
-	s, err := unpack(files[0])
-	require.NoError(t, err)
-	h, _, _ := s.drawn()
+	files := kit.Got(filepath.Glob(histories + "/*.gz"))(t)
+	h, _, _ := kit.Got(unpack(files[0]))(t).drawn()
 	for i := range h.Holds {
 		x := &h.Holds[i]
 		x.Releasing += 5 * time.Millisecond
 		x.Deadline = max(x.Deadline, x.Releasing)
-		x.Released = check.Never
+		x.Released = judge.Never
 	}
-	text, err := json.Marshal(h)
-	require.NoError(t, err)
+	text := kit.Got(json.Marshal(h))(t)
 	bad := filepath.Join(t.TempDir(), "bad.jsonl.gz")
 	require.NoError(t, pack(bad, []evidence.Line{{Test: "TestA", History: text}}))
 	var said bytes.Buffer
@@ -231,23 +222,20 @@ func TestAShortCampaign(t *testing.T) {
 	folder := t.TempDir()
 	page := filepath.Join(folder, "page.md")
 	require.NoError(t, os.WriteFile(page, []byte(emptyPage), 0o600))
-	c := campaign{run: "TestN3", page: page, folder: folder, histories: filepath.Join(folder, "histories")}
+	c := campaign{run: "N3", page: page, folder: folder, histories: filepath.Join(folder, "histories")}
 	require.NoError(t, c.start(t.Context(), "network,soak", []string{installed}))
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
+	text := kit.Got(os.ReadFile(page))(t)
 	require.Regexp(t, `\| acquisitions judged \| [1-9][0-9,]* \|`, string(text))
 	require.Regexp(t, `\| message held up \| [1-9][0-9,]* \|`, string(text))
 	require.Regexp(t, `\| every worker of the load has held again \| [1-9]`, string(text))
 	require.Contains(t, string(text), "| TestOld |")
-	files, err := filepath.Glob(filepath.Join(c.histories, "*.gz"))
-	require.NoError(t, err)
+	files := kit.Got(filepath.Glob(filepath.Join(c.histories, "*.gz")))(t)
 	require.Len(t, files, 1)
 	require.NoError(t, judgeFiles(io.Discard, files))
-	left, err := filepath.Glob(filepath.Join(folder, "*.jsonl"))
-	require.NoError(t, err)
+	left := kit.Got(filepath.Glob(filepath.Join(folder, "*.jsonl")))(t)
 	require.Empty(t, left, "evidence of what has passed is left")
 
-	c.run = "TestNoneOfThese"
+	c.run = "none of these"
 	require.ErrorContains(t, c.start(t.Context(), "", []string{installed}), "no test")
 	require.ErrorContains(t, c.start(t.Context(), "nothing", nil), "there is no part")
 }

@@ -16,23 +16,21 @@ import (
 
 const (
 	// suite is the folder whose tests are run.
-	suite = "internal/verify/deploy"
-	// brief are the tests of the short form: all primitives, what the page says of rights, a master that dies, a slot that moves.
-	brief = "TestConformance$/^(single|RESP2_only|Sentinel|cluster)$|TestTheRightsOfTheOptions|TestEachRightOfAClusterIsNeeded|" +
-		"TestFailoversUnderLoad/cluster/0|TestFailoversUnderLoad/by_hand/1|TestAHoldOutlastsTheMoveOfItsSlot|TestAHoldIsKnownToTheReplicas|TestAServerThatComesUpWithItsData"
+	suite    = "internal/verify/chaos"
+	cases    = "^TestFaults$/^(deployments|failovers)$"
 	table    = "docs/deploy.md"
 	head     = "| server | version | on | deployments | cases | differences |\n| --- | --- | --- | --- | --- | --- |\n"
 	patience = "30m"
 )
 
-// matrix runs the tests of package deploy on each server. It fails if a test does.
+// matrix runs deployments and failovers on each server, in their short form or whole. It fails if a test does.
 func matrix(ctx context.Context, short bool, names []string) error {
 	folder, err := os.MkdirTemp("", "servers")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(folder)
-	program, err := build(ctx, folder, "deploy")
+	program, err := build(ctx, folder, "chaos")
 	if err != nil {
 		return err
 	}
@@ -83,9 +81,9 @@ var (
 // try runs the tests on a server.
 func try(ctx context.Context, program string, s server, short bool) run {
 	r := run{cases: map[string]bool{}}
-	tests := exec.CommandContext(ctx, program, "-test.count=1", "-test.v", "-test.timeout", patience)
+	tests := exec.CommandContext(ctx, program, "-test.count=1", "-test.v", "-test.timeout", patience, "-test.run", cases)
 	if short {
-		tests.Args = append(tests.Args, "-test.run", brief)
+		tests.Args = append(tests.Args, "-test.short")
 	}
 	tests.Dir, tests.Env = suite, append(os.Environ(), "HEADWAITER_REDIS_SERVER="+s.path)
 	r.output, r.err = tests.CombinedOutput()
@@ -113,7 +111,7 @@ func try(ctx context.Context, program string, s server, short bool) run {
 // deployments are those on which the server was tried.
 func (r run) deployments() (found []string) {
 	for name := range r.cases {
-		if _, rest, ok := strings.Cut(name, "TestConformance/"); ok {
+		if _, rest, ok := strings.Cut(name, "TestFaults/deployments/conformance/"); ok {
 			d, _, _ := strings.Cut(rest, "/")
 			if d = strings.ReplaceAll(d, "_", " "); !slices.Contains(found, d) {
 				found = append(found, d)

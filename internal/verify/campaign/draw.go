@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/verify/check"
+	"github.com/headwaiter/headwaiter/internal/verify/judge"
 )
 
 // Of a picture: its width, the room for names at the left and above, and the height of a row.
@@ -78,7 +79,7 @@ func (s story) draw() []byte {
 	for _, d := range h.Holds {
 		bar(d.Lane, d.Called, d.Got, waiting, fmt.Sprintf("waits %v", d.Got-d.Called))
 		bar(d.Lane, d.Got, d.Releasing, holding, fmt.Sprintf("holds %v with token %d", d.Releasing-d.Got, d.Token))
-		if d.Released != check.Never {
+		if d.Released != judge.Never {
 			bar(d.Lane, d.Releasing, d.Released, releasing, fmt.Sprintf("releases in %v", d.Released-d.Releasing))
 		}
 	}

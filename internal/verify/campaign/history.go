@@ -15,13 +15,13 @@ import (
 )
 
 // chosen are the tests whose histories are kept as files, and what there is to see.
-var chosen = []struct{ test, does string }{
-	{"TestC1AHolderIsKilled", "holders are killed (SIGKILL), and one of two processes of the load"},
-	{"TestC2AHolderIsPausedPastItsLease", "one of two processes is stopped (SIGSTOP) for longer than its lease, and goes on"},
-	{"TestC6AWaiterThatWasPausedGetsInLater", "a process is stopped while its calls wait"},
-	{"TestN3TheMessageOvertakesTheReply", "messages overtake replies that are held up"},
-	{"TestN4RepliesAreCut", "replies are swallowed, and their connections cut"},
-	{"TestS9TheServerStallsBeyondALease/it_is_stopped", "the server is stopped for longer than the leases"},
+var chosen = []struct{ file, test, does string }{
+	{"C1AHolderIsKilled", "TestFaults/clients/C1_a_holder_is_killed", "holders are killed (SIGKILL), and one of two processes of the load"},
+	{"C2AHolderIsPausedPastItsLease", "TestFaults/clients/C2_a_holder_is_paused_past_its_lease", "one of two processes is stopped (SIGSTOP) for longer than its lease, and goes on"},
+	{"C6AWaiterThatWasPausedGetsInLater", "TestFaults/clients/C6_a_waiter_is_paused", "a process is stopped while its calls wait"},
+	{"N3TheMessageOvertakesTheReply", "TestFaults/network/N3_a_message_overtakes_the_reply", "messages overtake replies that are held up"},
+	{"N4RepliesAreCut", "TestFaults/network/N4_replies_are_cut", "replies are swallowed, and their connections cut"},
+	{"S9TheServerStallsBeyondALease-it_is_stopped", "TestFaults/servers/S9_it_is_stopped_beyond_a_lease", "the server is stopped for longer than the leases"},
 }
 
 // A story is what was seen of one case: histories of what several processes held, and the faults meanwhile.
@@ -122,22 +122,21 @@ func (c *campaign) keep(s summary) error {
 		if lines == nil {
 			continue
 		}
-		name := strings.ReplaceAll(strings.TrimPrefix(x.test, "Test"), "/", "-")
-		if err := pack(filepath.Join(c.histories, name+".jsonl.gz"), lines); err != nil {
+		if err := pack(filepath.Join(c.histories, x.file+".jsonl.gz"), lines); err != nil {
 			return err
 		}
 		told, err := storyOf(lines)
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(c.histories, name+".svg"), told.draw(), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(c.histories, x.file+".svg"), told.draw(), 0o644); err != nil {
 			return err
 		}
 		holds := 0
 		for _, h := range told.histories {
 			holds += len(h.Holds)
 		}
-		fmt.Fprintf(&rows, "### %[1]s\n\n%[2]s. %[3]s holds: [%[1]s.jsonl.gz](%[1]s.jsonl.gz)\n\n![who held, who waited, and when what happened](%[1]s.svg)\n\n", name, upper(x.does), thousands(holds))
+		fmt.Fprintf(&rows, "### %[1]s\n\n%[2]s. %[3]s holds: [%[1]s.jsonl.gz](%[1]s.jsonl.gz)\n\n![who held, who waited, and when what happened](%[1]s.svg)\n\n", x.file, upper(x.does), thousands(holds))
 	}
 	page := fmt.Sprintf(frame, s.began.UTC().Format("2 January 2006"), s.commit, s.tallies[0].version, strings.TrimRight(rows.String(), "\n"))
 	return os.WriteFile(filepath.Join(c.histories, "README.md"), []byte(page), 0o644)
@@ -172,7 +171,7 @@ const frame = `# Histories
 What a few cases of [the campaign](../guarantees.md#the-campaign) have seen, as files, so that others can judge them: %s, commit %s, %s. Written by
 
 ` + "```" + `
-make campaign ARGS="-histories docs/histories -run 'C1A|C2A|C6A|N3|N4|S9' -on installed -for 0 -page=''"
+make campaign ARGS="-histories docs/histories -run '^(C1|C2|C6|N3|N4|S9)_' -on installed -for 0 -page=''"
 ` + "```" + `
 
 and judged again by

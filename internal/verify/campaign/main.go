@@ -1,6 +1,6 @@
 // Campaign runs what is shown with real processes and real servers, for as long as it is told, and writes what came of it
-// into docs/guarantees.md. A part of it is the tests of one kind: the faults of package chaos, all primitives on networks in
-// trouble, failovers, the soak. The parts take turns on the servers that scripts/server can fetch and on the one that is
+// into docs/guarantees.md. A part of it is the tests of one kind: the faults of package chaos (of clients, of servers, of the
+// network, failovers, the soak), and all primitives on networks in trouble. The parts take turns on the servers that scripts/server can fetch and on the one that is
 // installed; what cannot be had is left out by name. After a part was on each server once in its short form it comes in its
 // long one; with -long that is so as soon as each part has had its turn.
 //
@@ -8,7 +8,7 @@
 // not legal or could not be judged in time, if a recovery took longer than its bound, and if a part has judged nothing. A
 // failed case stays on the page.
 //
-// With -deployments it runs all of package deploy on each server instead, and writes the table of docs/deploy.md.
+// With -deployments it runs the deployments and failovers of package chaos on each server instead, and writes the table of docs/deploy.md.
 // With -judge it judges histories in files once more, and does nothing else.
 package main
 
@@ -35,7 +35,7 @@ func main() {
 	flag.StringVar(&c.page, "page", "docs/guarantees.md", "where to write what came of it; nowhere if empty")
 	flag.StringVar(&c.histories, "histories", "", "a folder for the histories of some cases, and their pictures")
 	flag.StringVar(&c.folder, "out", "out/campaign", "a folder for what failed tests have left")
-	flag.BoolVar(&deployments, "deployments", false, "all of package deploy on each server instead: the table of docs/deploy.md")
+	flag.BoolVar(&deployments, "deployments", false, "the deployments and failovers of package chaos on each server instead: the table of docs/deploy.md")
 	flag.BoolVar(&short, "short", false, "with -deployments: some tests, and no table")
 	flag.BoolVar(&judge, "judge", false, "judge the histories in the given files")
 	flag.Parse()

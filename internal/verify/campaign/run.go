@@ -23,14 +23,16 @@ import (
 type part struct{ name, folder, tests, does string }
 
 var parts = []part{
-	{"clients", "chaos", `^Test(C\d|NothingIsLeft)`, "processes with locks, semaphores and read-write locks, of which some are killed, stopped, starved, closed; calls that give up; clocks that jump"},
-	{"servers", "chaos", `^TestS\d`, "the same load on servers that restart, forget, stall, refuse, fill up, are demoted, cut connections"},
-	{"network", "chaos", `^TestN\d`, "the same load on networks that lose, delay, double and cut"},
-	{"sizes", "chaos", `^Test[IP]\d`, "semaphores, latches, barriers and readers in trouble; 100,000 waiters, many clients and many names"},
+	{"clients", "chaos", faults("clients"), "processes with locks, semaphores and read-write locks, of which some are killed, stopped, starved, closed; calls that give up; clocks that jump"},
+	{"servers", "chaos", faults("servers"), "the same load on servers that restart, forget, stall, refuse, fill up, are demoted, cut connections"},
+	{"network", "chaos", faults("network"), "the same load on networks that lose, delay, double and cut"},
 	{"primitives", "check", `InTrouble$`, "locks, cohorts, several names, batches, stripes, elections, reentrant and read-write locks and semaphores, half of the clients on a network in trouble"},
-	{"failovers", "deploy", `^Test(Failovers|SlotsMove)UnderLoad$`, "masters that are replaced and slots that move: Sentinel, a cluster, by hand"},
-	{"soak", "soak", `^TestNobodyIsOvertaken`, "sixteen workers, one lock, waiters that give up and die: order and memory"},
+	{"failovers", "chaos", faults("failovers"), "masters that are replaced and slots that move: Sentinel, a cluster, by hand"},
+	{"soak", "chaos", faults("soak"), "sixteen workers, one lock, waiters that give up and die: order and memory"},
 }
+
+// faults are the cases of a part in the table of package chaos.
+func faults(part string) string { return "^TestFaults$/^" + part + "$" }
 
 func names(parts []part) (all []string) {
 	for _, p := range parts {
@@ -153,13 +155,28 @@ func (c *campaign) narrow(ctx context.Context) error {
 	all := c.parts
 	c.parts = nil
 	for _, p := range all {
-		said, err := exec.CommandContext(ctx, c.programs[p.folder], "-test.list", p.tests).Output()
+		args := []string{"-test.list", p.tests}
+		if p.tests == faults(p.name) {
+			args = []string{"-faults.list"}
+		}
+		said, err := exec.CommandContext(ctx, c.programs[p.folder], args...).Output()
 		if err != nil {
 			return fmt.Errorf("the tests of %s: %w", p.name, err)
 		}
-		tests := slices.DeleteFunc(strings.Fields(string(said)), func(name string) bool { return !wanted.MatchString(name) })
+		var tests []string
+		for name := range strings.Lines(string(said)) {
+			name = strings.ReplaceAll(strings.TrimSpace(name), " ", "_")
+			part, fault, inTable := strings.Cut(name, "/")
+			if (!inTable || part == p.name) && wanted.MatchString(cmp.Or(fault, name)) {
+				tests = append(tests, regexp.QuoteMeta(cmp.Or(fault, name)))
+			}
+		}
 		if len(tests) > 0 {
-			p.tests = "^(" + strings.Join(tests, "|") + ")$"
+			which := "^(" + strings.Join(tests, "|") + ")$"
+			if p.tests == faults(p.name) {
+				which = p.tests + "/" + which
+			}
+			p.tests = which
 			c.parts = append(c.parts, p)
 		}
 	}
@@ -183,7 +200,7 @@ func (c *campaign) play(ctx context.Context, s *summary, on server, p part, long
 	base := filepath.Join(c.folder, fmt.Sprintf("%s-%s-%s", s.began.UTC().Format("20060102-150405"), on.name, p.name))
 	seen, said := base+".jsonl", base+".txt"
 	args := []string{"-test.count=1", "-test.v", "-test.timeout", (limit + c.span()).String(), "-test.run", p.tests}
-	if p.folder == "soak" {
+	if p.name == "soak" {
 		args = append(args, "-soak.for", c.span().String())
 	}
 	tests := exec.CommandContext(ctx, c.programs[p.folder], args...)
@@ -249,8 +266,16 @@ var (
 	reason = regexp.MustCompile(`^\s+(?:Error|Messages):\s+(.*)`)
 )
 
-// failures are the top-level tests that have failed by what they said, each with the reason that the first of its failed
-// cases gave, or the last that it said. Tests that ended badly without saying which of them has failed are one failure.
+// caseOf is the case that a test is part of: one of the table of package chaos, or a top-level test.
+func caseOf(test string) string {
+	parts := strings.Split(test, "/")
+	if parts[0] == "TestFaults" && len(parts) > 2 {
+		return parts[1] + "/" + parts[2]
+	}
+	return parts[0]
+}
+
+// failures are the cases that have failed by what they said, each with the reason that the first of its failed parts gave, or the last that it said. Tests that ended badly without saying which of them has failed are one failure.
 func failures(output []byte, err error) (all []failure) {
 	reasons, last, panics := map[string]string{}, map[string]string{}, ""
 	test := ""
@@ -265,7 +290,10 @@ func failures(output []byte, err error) (all []failure) {
 		} else if strings.HasPrefix(line, "panic: ") && panics == "" {
 			panics = line + " "
 		} else if m := ended.FindStringSubmatch(line); m != nil && m[1] == "FAIL" {
-			top, _, _ := strings.Cut(m[2], "/")
+			top := caseOf(m[2])
+			if top == "TestFaults" {
+				continue
+			}
 			i := slices.IndexFunc(all, func(f failure) bool { return f.test == top })
 			if i < 0 {
 				i = len(all)

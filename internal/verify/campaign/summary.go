@@ -67,7 +67,7 @@ func (s *summary) add(on server, p part, lines []evidence.Line, output []byte, e
 	t.plays[p.name]++
 	failed := failures(output, ends)
 	wrong := func(test, format string, args ...any) {
-		test, _, _ = strings.Cut(test, "/")
+		test = caseOf(test)
 		if !slices.ContainsFunc(failed, func(f failure) bool { return f.test == test }) {
 			failed = append(failed, failure{test, fmt.Sprintf(format, args...)})
 		}

@@ -2,14 +2,15 @@ package chaos
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
-	"github.com/headwaiter/headwaiter/internal/verify/check"
+	"github.com/headwaiter/headwaiter/internal/verify/judge"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
@@ -52,7 +53,54 @@ const (
 var kinds = []string{locks, permits, reads}
 
 // limits are how much of each kind may be held at a time.
-var limits = map[string]int64{locks: 1, permits: 2, reads: check.Readers}
+var limits = map[string]int64{locks: 1, permits: 2, reads: judge.Readers}
+
+// What a process says, a line at a time.
+type said struct {
+	Holds    []hold              `json:",omitempty"`
+	Refusals []refusal           `json:",omitempty"`
+	GaveUp   int                 `json:",omitempty"` // calls
+	Lines    map[string][]string `json:",omitempty"` // of roles
+	Left     *remainder          `json:",omitempty"`
+}
+
+// add adds what was said later.
+func (s *said) add(x said) {
+	s.Holds, s.Refusals, s.GaveUp = append(s.Holds, x.Holds...), append(s.Refusals, x.Refusals...), s.GaveUp+x.GaveUp
+	if s.Lines == nil {
+		s.Lines = map[string][]string{}
+	}
+	maps.Copy(s.Lines, x.Lines)
+	s.Left = cmp.Or(x.Left, s.Left)
+}
+
+// A hold as a worker tells it. The times are those of [evidence.Now].
+type hold struct {
+	Worker   string
+	Name     string
+	Weight   int
+	Token    uint64
+	Called   int64 // when it asked
+	Got      int64 // when it had an answer
+	From, To int64 // the first and the last look that said that it held; 0 if there was none
+	Deadline int64
+	Returned int64 // when its release had returned
+	How      string
+}
+
+// A refusal is an error that a worker got.
+type refusal struct {
+	Worker string
+	At     int64
+	Text   string
+}
+
+// A remainder is what a process found left of itself at its end.
+type remainder struct {
+	Goroutines   int
+	Failure      string
+	Missed, Late uint64
+}
 
 // childMain returns at once, unless this process was started as a load: then it does what its plan says, and
 // ends.
@@ -61,7 +109,7 @@ func childMain() {
 	if !ok {
 		return
 	}
-	c := &child{out: bufio.NewWriter(os.Stdout), goroutines: runtime.NumGoroutine()}
+	c := &child{out: json.NewEncoder(os.Stdout), goroutines: runtime.NumGoroutine()}
 	err := json.Unmarshal([]byte(text), &c.plan)
 	switch {
 	case err != nil:
@@ -91,8 +139,8 @@ type child struct {
 	work       sync.WaitGroup
 
 	mu  sync.Mutex // guards the fields below
-	out *bufio.Writer
-	due bool // something is written that is not flushed
+	out *json.Encoder
+	due said // what is not sent yet
 }
 
 // begin makes the clients and starts their workers.
@@ -101,7 +149,7 @@ func (c *child) begin() error {
 	c.stop = stop
 	for i := range c.plan.Clients {
 		option := rueidis.ClientOption{InitAddress: []string{c.plan.Addrs[i%len(c.plan.Addrs)]}, ForceSingleClient: true}
-		client, err := headwaiter.Dial(headwaiter.Options{Redis: option, Name: "chaos", Linger: time.Second})
+		client, err := headwaiter.Dial(headwaiter.Options{Redis: option, Name: "chaos", Linger: time.Second, GrantLease: c.plan.Grant})
 		if err != nil {
 			return err
 		}
@@ -127,7 +175,7 @@ func (c *child) end() {
 	defer cancel()
 	var errs []error
 	for _, client := range c.clients {
-		errs = append(errs, client.Close(ctx))
+		errs = append(errs, client.Shutdown(ctx))
 	}
 	left := 0
 	for end := time.Now().Add(closeLimit); time.Now().Before(end); time.Sleep(time.Millisecond) { // Nobody tells.
@@ -141,33 +189,47 @@ func (c *child) end() {
 		sum.Late += s.Late
 		sum.Missed += s.Missed
 	}
-	c.tell("Z\t%d\t%v\t%d\t%d", left, errors.Join(errs...), sum.Missed, sum.Late)
-	c.flush()
+	c.tell(said{Left: &remainder{left, fmt.Sprint(errors.Join(errs...)), sum.Missed, sum.Late}})
 }
 
 // closeLimit is far above what an orderly end takes.
 const closeLimit = 20 * time.Second
 
-// tell writes a line, which is sent soon.
-func (c *child) tell(format string, args ...any) {
-	line := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " ")
+// tell says something. Holds are many, so they are sent some at a time.
+func (c *child) tell(x said) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Nobody reads any more: the end of the input follows.
-	_, _ = c.out.WriteString(line + "\n")
-	if !c.due {
-		c.due = true
-		time.AfterFunc(flushAfter, c.flush)
+	due := c.due.Holds != nil || c.due.GaveUp > 0
+	if c.due.add(x); x.Lines != nil || x.Left != nil || x.Refusals != nil || len(c.due.Holds) >= inOneLine {
+		c.flushLocked()
+	} else if !due {
+		time.AfterFunc(flushAfter, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.flushLocked()
+		})
 	}
 }
 
-const flushAfter = 5 * time.Millisecond
+// say tells a line of a role.
+func (c *child) say(kind string, words ...any) {
+	line := []string{}
+	for _, w := range words {
+		line = append(line, fmt.Sprint(w))
+	}
+	c.tell(said{Lines: map[string][]string{kind: line}})
+}
 
-func (c *child) flush() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.due = false
-	_ = c.out.Flush()
+// What is told often is sent after this time, or as soon as there is so much of it: a line has at most 64 kB.
+const (
+	flushAfter = 5 * time.Millisecond
+	inOneLine  = 100
+)
+
+func (c *child) flushLocked() {
+	// Nobody reads any more: the end of the input follows.
+	_ = c.out.Encode(c.due)
+	c.due = said{}
 }
 
 // worker takes and gives back one thing, again and again.
@@ -193,7 +255,7 @@ func (w *worker) acquirer(c *headwaiter.Client, kind, name string) func(context.
 		return func(ctx context.Context) (*lease.Lease, int, error) {
 			if rand.IntN(3) == 0 {
 				l, err := m.Lock(ctx)
-				return l, int(check.Readers), err
+				return l, int(judge.Readers), err
 			}
 			l, err := m.RLock(ctx)
 			return l, 1, err
@@ -220,10 +282,10 @@ func (w *worker) run(ctx context.Context) {
 		case err == nil:
 			w.hold(l, weight, called)
 		case mine.Err() == nil || !errors.Is(err, mine.Err()):
-			w.child.tell("E\t%s\t%d\t%v", w.id, evidence.Now(), err)
+			w.child.tell(said{Refusals: []refusal{{w.id, evidence.Now(), err.Error()}}})
 			time.Sleep(afterError) // Errors are told, not poured out.
 		default:
-			w.child.tell("G")
+			w.child.tell(said{GaveUp: 1})
 		}
 		cancel()
 		time.Sleep(rand.N(p.Hold)) // Work of its own, between two holds.
@@ -251,13 +313,7 @@ func (w *worker) hold(l *lease.Lease, weight int, called int64) {
 	deadline := evidence.Now() // Read before what is left is: so it is no later than the true one.
 	deadline += int64(time.Until(l.Deadline()))
 	how := outcome(l.Release(context.Background()))
-	w.child.held(w.id, w.name, weight, l.Token(), called, got, h.from, h.to, deadline, evidence.Now(), how)
-}
-
-// held tells of a hold that is over: its weight and token, when it was called, there, certain first and last, its deadline, when
-// its release had returned, and with which outcome.
-func (c *child) held(worker, name string, weight int, token uint64, called, got, from, to, deadline, returned int64, how string) {
-	c.tell("H\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s", worker, name, weight, token, called, got, from, to, deadline, returned, how)
+	w.child.tell(said{Holds: []hold{{w.id, w.name, weight, l.Token(), called, got, h.from, h.to, deadline, evidence.Now(), how}}})
 }
 
 // lookEvery is how often a holder asks whether it still holds.

@@ -2,15 +2,14 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"math/rand/v2"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
 	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
@@ -32,10 +31,16 @@ func (r *run) crowd(p crowd.Plan) *crowd.Crowd {
 	return crowd.Start(r, p)
 }
 
-func TestC1AHolderIsKilled(t *testing.T) {
-	r := begin(t, "C1")
-	waiter := fairlock.New(r.dial(), "victim")
-	spans := make([]span, either(3, 15))
+// lock is a lock of a client of its own.
+func (r *run) lock(name string, options ...fairlock.Option) *fairlock.Mutex {
+	r.Helper()
+	return fairlock.New(r.dial(), name, options...)
+}
+
+// What is held by a process of the load goes with it: locks, permits and reads.
+func aHolderIsKilled(t *testing.T, r *run) {
+	waiter := r.lock("victim")
+	spans := make([]span, either(2, 15))
 	for i := range spans {
 		victim, held := r.keeper("victim", time.Second)
 		next := queued(t, waiter, 1)
@@ -49,73 +54,42 @@ func TestC1AHolderIsKilled(t *testing.T) {
 	}
 	r.measured(deadHolder, spans)
 	r.load[0].kill()
-	r.everybody()
-	r.finish()
 }
 
-// The resource has two counters. One refuses tokens below the highest it has seen; the other shows that this is
-// needed.
-func TestC2AHolderIsPausedPastItsLease(t *testing.T) {
-	t.Parallel()
-	r := begin(t, "C2", func(o *options) { o.outcomes = []string{"expired"} })
-	const lasts = time.Second
-	m := fairlock.New(r.dial(), "fenced")
-	res := newResource(r)
-	for i := range either(2, 10) {
-		p := r.load[1].plan
-		p.Role, p.Lease, p.Names = careless, lasts, []string{"fenced"}
-		a := newProcess(t, p)
-		began := a.await(t, "K")
+func aHolderIsPausedPastItsLease(t *testing.T, r *run) {
+	m := r.lock("paused")
+	for range either(1, 10) {
+		victim, held := r.keeper("paused", time.Second)
+		victim.Watch()
 		next := queued(t, m, 1)
-		a.signal(t, syscall.SIGSTOP)
+		victim.Stop()
 		r.load[0].signal(t, syscall.SIGSTOP) // Whatever its workers hold or wait for.
 		l := next.Value(t)
-		res.add(t, l.Token())
-		r.everyoneBut(0)
-		<-time.After(time.Until(began.Add(2 * lasts)))
-		a.signal(t, syscall.SIGCONT)
+		require.Greater(t, l.Token(), held.Token, "a resource could not refuse the holder that was paused")
+		r.load[1:].allIn(t, evidence.Now(), back)
+		victim.Cont()
 		r.load[0].signal(t, syscall.SIGCONT)
-		f := a.words(t, "W")
-		require.Equal(t, []string{"lost", "0", "1", "expired"}, f,
-			"at its first look it saw the loss, the guard refused its write, without a guard it was lost, and its release said so")
+		require.True(t, victim.Await(crowd.Looked, 1, kit.Patience)[0].Lost, "its first look")
+		victim.Release()
+		require.True(t, victim.Await(crowd.Released, 1, kit.Patience)[0].Lost)
 		require.NoError(t, l.Context().Err(), "the release of a hold that was over has freed another")
-		info, err := m.Inspect(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, l.Token(), info.Token)
+		require.Equal(t, l.Token(), kit.Got(m.Inspect(t.Context()))(t).Token)
 		kit.Release(t, l)
-		guarded, open := res.read(t)
-		require.Equal(t, i+1, guarded, "an update is lost though the token was checked")
-		require.Equal(t, 1, open, "without the check nothing was lost: the case has no teeth")
-		res.reset(t, guarded)
-		a.kill()
+		victim.Kill()
 		r.everybody()
 	}
-	r.finish()
-}
-
-// everyoneBut waits until all workers but those of one process, which is stopped, have held once more.
-func (r *run) everyoneBut(which int) {
-	r.Helper()
-	var others load
-	for i, c := range r.load {
-		if i != which {
-			others = append(others, c)
-		}
-	}
-	others.allIn(r, evidence.Now(), back)
 }
 
 // The lease is the default: with one processor and goroutines that do not give way, Go's scheduler needs up to a
 // second for a round trip, and nothing can be promised for a lease of two. That a holder is told can.
-func TestC3TheRenewalsOf200HoldsAreStarved(t *testing.T) {
-	t.Parallel()
-	r := begin(t, "C3")
-	const holds, lasts = 200, lease.DefaultLease
+func renewalsAreStarved(t *testing.T, r *run) {
+	const lasts = lease.DefaultLease
+	holds := either(50, 200)
 	p := kit.Proxy(t, r.server)
 	a := newProcess(t, plan{
 		Role: starved, Addrs: []string{p.Addr()}, Names: []string{"starved"}, Clients: holds, Lease: lasts,
 	})
-	a.await(t, "K")
+	a.line(t, "K")
 	nameOf := func(i int) string { return fmt.Sprintf("starved:%d", i) }
 	first := make([]int64, holds)
 	for i := range first {
@@ -128,86 +102,178 @@ func TestC3TheRenewalsOf200HoldsAreStarved(t *testing.T) {
 			return r.until(nameOf(i)) > first[i]+lasts.Microseconds()
 		})
 	}
-	told, _ := a.told()
-	require.Empty(t, told, "lost for want of a renewal")
-
 	p.Drop()
+	var told []hold
 	kit.Eventually(t, "all holders to be told", func() bool {
 		told, _ = a.told()
 		return len(told) == holds
 	})
 	for _, h := range told {
-		var i int
-		_, err := fmt.Sscanf(h.name, "starved:%d", &i)
-		require.NoError(t, err)
-		end := mono(r.until(h.name))
-		require.LessOrEqual(t, h.to, end, "%s was certain after the end of its lease", h.name)
+		require.LessOrEqual(t, h.To, mono(r.until(h.Name)), "%s was certain after the end of its lease", h.Name)
 	}
 	a.kill()
-	r.everybody()
-	r.finish()
 }
 
-func TestC4WorkThatEndsWithoutARelease(t *testing.T) {
-	t.Parallel()
-	r := begin(t, "C4")
-	client, next := r.dial(), fairlock.New(r.dial(), "left")
-	m := fairlock.New(client, "left")
-	require.PanicsWithValue(t, "the work", func() {
-		_ = m.Do(t.Context(), func(context.Context) error { panic("the work") })
+// dead is how many tickets there are in front.
+const dead = 1000
+
+// crowded queues the tickets of another process, and behind them one of this.
+func (r *run) crowded(holder, waiter *fairlock.Mutex, clients int) (*crowd.Crowd, *kit.Call[*lease.Lease]) {
+	r.Helper()
+	victims := r.crowd(crowd.Plan{
+		Names: []string{holder.Name()}, Clients: clients, Waiters: dead / clients, Lease: 10 * time.Second,
 	})
-	l, err := next.TryLock(t.Context())
-	require.NoError(t, err, "Do has not released what a panic left")
-	kit.Release(t, l)
-
-	// A handle that is forgotten is renewed for as long as its client lives, unless a maximum was set.
-	w := watched(granted(t, fairlock.New(client, "left", headwaiter.WithLease(time.Second), headwaiter.WithMaxHold(3*time.Second))))
-	c := queued(t, next, 1)
-	began := time.Now()
-	kit.Release(t, c.Value(t))
-	require.Less(t, time.Since(began), 5*time.Second)
-	require.ErrorIs(t, context.Cause(w.lease.Context()), lease.ErrMaxHold)
-	w.done.Wait()
-
-	granted(t, m)
-	c = queued(t, next, 1)
-	require.NoError(t, client.Close(t.Context()))
-	kit.Release(t, c.Value(t))
-	r.everybody()
-	r.finish()
+	kit.Waiting(r, dead, holder.Inspect)
+	return victims, queued(r, waiter, dead+1)
 }
 
-func TestC13AReleaseThatIsNotDueChangesNothing(t *testing.T) {
-	t.Parallel()
-	r := begin(t, "C13")
-	p := kit.Proxy(t, r.server)
-	m, other := fairlock.New(r.dial(kit.Through(p)), "once", headwaiter.WithLease(time.Second)), fairlock.New(r.dial(), "once")
-	twice := granted(t, m)
-	kit.Release(t, twice)
-	l := granted(t, other)
-	require.ErrorIs(t, twice.Release(t.Context()), lease.ErrReleased)
-	require.NotErrorIs(t, twice.Release(t.Context()), lease.ErrLost)
-	kit.Release(t, l)
+func waitersInFrontAreKilled(t *testing.T, r *run) {
+	holder, waiter := r.lock("front"), r.lock("front")
+	spans := make([]span, either(2, 15))
+	for i := range spans {
+		l := granted(t, holder)
+		victims, next := r.crowded(holder, waiter, 10)
+		victims.Kill()
+		kit.Eventually(t, "the server to see that the connections are gone", func() bool {
+			return len(r.server.List("PUBSUB", "CHANNELS", keyOf("front")+":*")) == 1
+		})
+		spans[i], l = r.handOff(l, next)
+		kit.Release(t, l)
+	}
+	r.measured(killedWaiter, spans)
+	r.load[0].kill()
+}
 
-	w := watched(granted(t, m))
-	next := queued(t, other, 1)
-	p.Drop()
-	until := r.until("once")
-	require.ErrorIs(t, w.told(t, until), lease.ErrExpired)
-	l = next.Value(t)
-	p.Heal()
-	err := w.lease.Release(t.Context())
-	require.ErrorIs(t, err, lease.ErrLost)
-	require.False(t, errors.Is(err, lease.ErrReleased))
-	require.NoError(t, l.Context().Err())
-	// The end of the lost hold reaches the server before what its client asks now.
-	_, err = m.TryLock(t.Context())
-	require.ErrorIs(t, err, lease.ErrBusy)
-	info, err := other.Inspect(t.Context())
-	require.NoError(t, err)
-	require.True(t, info.Held)
-	require.Equal(t, l.Token(), info.Token)
-	kit.Release(t, l)
+// handOff gives a hold back, and measures the time until the next is there.
+func (r *run) handOff(l *lease.Lease, next *kit.Call[*lease.Lease]) (span, *lease.Lease) {
+	r.Helper()
+	since := time.Now()
+	kit.Release(r, l)
+	l = next.Value(r)
+	return span{since, time.Now()}, l
+}
+
+func stoppedInFront(clients int) func(*testing.T, *run) {
+	return func(t *testing.T, r *run) {
+		holder, waiter := r.lock("front"), r.lock("front")
+		spans := make([]span, either(1, 5))
+		for i := range spans {
+			l := granted(t, holder)
+			victims, next := r.crowded(holder, waiter, clients)
+			victims.Stop()
+			spans[i], l = r.handOff(l, next)
+			kit.Release(t, l)
+			victims.Kill()
+			kit.Free(t, waiter)
+		}
+		r.measured(stopped, spans)
+	}
+}
+
+func aWaiterIsPaused(t *testing.T, r *run) {
+	const waiters = 20
+	holder := r.lock("paused")
+	for range either(1, 5) {
+		l := granted(t, holder)
+		paused := r.crowd(crowd.Plan{Names: []string{"paused"}, Clients: 2, Waiters: waiters / 2, Lease: 3 * time.Second})
+		kit.Waiting(t, waiters, holder.Inspect)
+		paused.Stop()
+		r.load[0].signal(t, syscall.SIGSTOP)
+		kit.Release(t, l)
+		for range 3 { // Others go on: the paused ones lose their places.
+			kit.Release(t, granted(t, holder))
+		}
+		l = granted(t, holder)
+		paused.Cont()
+		r.load[0].signal(t, syscall.SIGCONT)
+		kit.Release(t, l)
+		paused.Await(crowd.Held, waiters, kit.Patience)
+		for _, e := range paused.Await(crowd.Released, waiters, kit.Patience) {
+			require.Empty(t, e.Error)
+		}
+		paused.Kill()
+		r.everybody()
+	}
+	kit.Free(t, holder)
+}
+
+func aWaiterGivesUpAtTheMomentOfTheGrant(t *testing.T, r *run) {
+	holder, waiter, next := r.lock("quit"), r.lock("quit"), r.lock("quit")
+	var spans []span // of rounds in which the waiter gave up
+	kept := 0
+	for i := 0; i < either(100, 1000) || kept == 0 || len(spans) == 0; i++ {
+		l := granted(t, holder)
+		ctx, cancel := context.WithCancel(t.Context())
+		c := kit.Lock(ctx, waiter.Lock)
+		kit.Waiting(t, 1, holder.Inspect)
+		n := queued(t, next, 2)
+		timer := time.AfterFunc(rand.N(time.Millisecond<<(i%5)), cancel) // Up to many hand-offs: the machine may get slower.
+		since := time.Now()
+		kit.Release(t, l)
+		err := c.Err(t)
+		if err == nil {
+			kept++
+			mine := c.Value(t)
+			require.NoError(t, mine.Context().Err(), "the end of the wait's context has ended the hold")
+			kit.Release(t, mine)
+		} else {
+			require.ErrorIs(t, err, context.Canceled)
+		}
+		l = n.Value(t)
+		if err != nil {
+			spans = append(spans, span{since, time.Now()})
+		}
+		timer.Stop()
+		cancel()
+		kit.Release(t, l)
+		kit.Waiting(t, 0, holder.Inspect)
+	}
+	t.Logf("%d held, %d gave up", kept, len(spans))
+	r.measured(quitter, spans)
+	evidence.Fault(r, "wait given up at the moment of its grant", len(spans))
+}
+
+// Processes are killed and started again, calls are cancelled, connections are cut, and after a minute nothing
+// shows that anybody was ever there. The minute passes on the server's own clock.
+func nothingIsLeft(t *testing.T) {
+	for range either(1, 4) { // What one of them was told is judged, and forgotten, before the next.
+		t.Run("round", nothingIsLeftOfARound)
+	}
+}
+
+func nothingIsLeftOfARound(t *testing.T) {
+	cycles := either(1_500, 2_500_000)
+	r := begin(t, ownClock, ends("expired"), func(o *options) {
+		o.processes, o.plan.Cancel, o.plan.Hold = 3, 300, 3*time.Millisecond
+		if long() { // As fast as it goes: so many names that Redis has something to do while one waits for the end of a lease.
+			o.plan.Hold, o.plan.Clients = time.Millisecond, 1
+			for i := range 63 {
+				o.plan.Names = append(o.plan.Names, fmt.Sprint("load", i))
+			}
+		}
+	})
+	kills := 0
+	victim := r.load[2]
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for replaced := time.Now(); r.load.count() < cycles || kills < 3; <-tick.C {
+		if time.Since(replaced) < time.Second {
+			continue
+		}
+		victim.kill()
+		kills++
+		p := victim.plan
+		p.Index = 3 + kills
+		victim = newProcess(t, p)
+		r.load = append(r.load, victim)
+		r.server.Int("CLIENT", "KILL", "TYPE", []string{"pubsub", "normal"}[kills%2])
+		replaced = time.Now()
+	}
+	victim.kill()
 	r.everybody()
 	r.finish()
+	t.Logf("%d holds, %d kills", r.load.count(), kills)
+	kit.Eventually(t, "the connections of the dead to be gone", func() bool { return len(r.server.List("PUBSUB", "CHANNELS", "*")) == 0 })
+	r.clock.Shift(time.Minute + 15*time.Second) // From the last use of a lock, whose lease is 3 s.
+	require.Empty(t, r.server.List("KEYS", "*"))
 }

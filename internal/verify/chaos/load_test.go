@@ -4,67 +4,49 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/conformance"
+	"github.com/headwaiter/headwaiter/doctor"
+	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
 	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
+	"github.com/headwaiter/headwaiter/internal/testenv/family"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/verify/check"
+	"github.com/headwaiter/headwaiter/internal/verify/judge"
 )
 
-// A hold as a worker tells it. The times are those of now.
-type hold struct {
-	worker   string
-	name     string
-	weight   int
-	token    uint64
-	called   int64 // when it asked
-	got      int64 // when it had an answer
-	from, to int64 // the first and the last look that said that it held; 0 if there was none
-	deadline int64
-	returned int64 // when its release had returned
-	how      string
-}
-
 // historiesOf makes histories of holds. Who never saw that it held was certain at no moment.
-func historiesOf(holds []hold, forgot []check.Span) []*check.History {
-	var all []check.Hold
+func historiesOf(holds []hold, forgot []judge.Span) []*check.History {
+	var all []judge.Hold
 	var workers []string
 	for _, h := range holds {
-		if h.from == 0 {
-			h.from, h.to = h.got, h.got
+		if h.From == 0 {
+			h.From, h.To = h.Got, h.Got
 		}
-		x := check.Hold{
-			Name: h.name, Permits: int64(h.weight), Token: h.token, Called: time.Duration(h.called), Got: time.Duration(h.from),
-			Releasing: time.Duration(h.to), Released: check.Never, Deadline: time.Duration(max(h.deadline, h.to)), Lost: check.Never,
+		x := judge.Hold{
+			Name: h.Name, Permits: int64(h.Weight), Token: h.Token, Called: time.Duration(h.Called), Got: time.Duration(h.From),
+			Releasing: time.Duration(h.To), Released: judge.Never, Deadline: time.Duration(max(h.Deadline, h.To)), Lost: judge.Never,
 		}
-		if h.how == released {
-			x.Released = time.Duration(h.returned)
+		if h.How == released {
+			x.Released = time.Duration(h.Returned)
 		}
-		all, workers = append(all, x), append(workers, h.worker)
+		all, workers = append(all, x), append(workers, h.Worker)
 	}
 	return check.Collect(all, workers, limitOf, forgot)
-}
-
-// A refusal is an error that a worker got.
-type refusal struct {
-	worker string
-	at     int64
-	text   string
-}
-
-// A remainder is what a process found left of itself at its end.
-type remainder struct {
-	goroutines   int
-	failure      string
-	missed, late uint64
 }
 
 // process is one process of a load.
@@ -74,21 +56,16 @@ type process struct {
 	child crowd.Child
 	ended chan struct{} // closed when it has ended and all it told is here
 
-	mu       sync.Mutex // guards the fields below
-	dead     bool
-	workers  map[string]int64 // when each held for the last time
-	holds    []hold
-	refusals []refusal
-	lines    []string // of other kinds
-	gaveUp   int      // calls
-	rest     *remainder
+	mu      sync.Mutex // guards the fields below
+	dead    bool
+	workers map[string]int64 // when each held for the last time
+	said    said
 }
 
 // newProcess starts one; it ends with the test.
 func newProcess(t testing.TB, p plan) *process {
 	t.Helper()
-	text, err := json.Marshal(p)
-	require.NoError(t, err)
+	text := kit.Got(json.Marshal(p))(t)
 	c := &process{t: t, plan: p, child: crowd.Fork(t, planVariable, string(text), p.Under...), ended: make(chan struct{}), workers: map[string]int64{}}
 	go c.follow()
 	t.Cleanup(c.end)
@@ -99,38 +76,19 @@ func newProcess(t testing.TB, p plan) *process {
 func (c *process) follow() {
 	defer close(c.ended)
 	for c.child.Lines.Scan() {
-		c.take(strings.Split(c.child.Lines.Text(), "\t"))
+		var x said
+		if err := json.Unmarshal(c.child.Lines.Bytes(), &x); err != nil {
+			x.Refusals = []refusal{{At: evidence.Now(), Text: "a line that makes no sense: " + c.child.Lines.Text()}}
+		}
+		c.mu.Lock()
+		for _, h := range x.Holds {
+			c.workers[h.Worker] = max(c.workers[h.Worker], h.From)
+		}
+		c.said.add(x)
+		c.mu.Unlock()
 	}
 	// How it ended is for the test to judge.
 	_ = c.child.Cmd.Wait()
-}
-
-func (c *process) take(f []string) {
-	number := func(i int) int64 {
-		n, _ := strconv.ParseInt(f[i], 10, 64)
-		return n
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case f[0] == "H" && len(f) == 12:
-		h := hold{
-			worker: f[1], name: f[2], weight: int(number(3)), token: uint64(number(4)), called: number(5), got: number(6),
-			from: number(7), to: number(8), deadline: number(9), returned: number(10), how: f[11],
-		}
-		c.holds = append(c.holds, h)
-		c.workers[h.worker] = max(c.workers[h.worker], h.from)
-	case f[0] == "G":
-		c.gaveUp++
-	case f[0] == "E" && len(f) == 4:
-		c.refusals = append(c.refusals, refusal{f[1], number(2), f[3]})
-	case f[0] == "Z" && len(f) == 5:
-		c.rest = &remainder{int(number(1)), f[2], uint64(number(3)), uint64(number(4))}
-	case len(f[0]) == 1:
-		c.lines = append(c.lines, strings.Join(f, "\t"))
-	default:
-		c.refusals = append(c.refusals, refusal{"?", evidence.Now(), "a line that makes no sense: " + strings.Join(f, " ")})
-	}
 }
 
 // kill ends it with SIGKILL, also if it is stopped, and returns when it is gone.
@@ -164,7 +122,7 @@ func (c *process) signal(t testing.TB, s syscall.Signal) {
 func (c *process) told() (holds []hold, refusals []refusal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.holds[:len(c.holds):len(c.holds)], c.refusals[:len(c.refusals):len(c.refusals)]
+	return slices.Clip(c.said.Holds), slices.Clip(c.said.Refusals)
 }
 
 // alive reports whether it was not killed.
@@ -188,20 +146,34 @@ func (c *process) inSince(at int64) (n int, missing []string) {
 	return n, missing
 }
 
+// line waits for a line of a kind that the process tells, and returns what else is in it.
+func (c *process) line(t testing.TB, kind string) []string {
+	t.Helper()
+	var found []string
+	kit.Eventually(t, "a line "+kind+" of a process", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		found = c.said.Lines[kind]
+		return found != nil || len(c.said.Refusals) > 0
+	})
+	_, refusals := c.told()
+	require.Empty(t, refusals)
+	return found
+}
+
 // workersOf is how many workers a plan has.
 func (p plan) workersOf() int { return p.Clients * len(p.Names) * len(kinds) }
 
 // finish makes it end in good order, and returns what is left.
 func (c *process) finish(t testing.TB) remainder {
 	t.Helper()
-	_, err := io.WriteString(c.child.Input, "stop\n")
-	require.NoError(t, err)
+	require.NoError(t, kit.Err(io.WriteString(c.child.Input, "stop\n")))
 	kit.Eventually(t, "a process to tell what is left of it", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.rest != nil
+		return c.said.Left != nil
 	})
-	return *c.rest
+	return *c.said.Left
 }
 
 // load is the processes that work while a fault happens.
@@ -260,4 +232,153 @@ func (l load) lastRefusals() []refusal {
 		all = append(all, refusals[max(0, len(refusals)-3):]...)
 	}
 	return all
+}
+
+// Every primitive, on every deployment, in every version of the protocol that it speaks; in the short form on some.
+func conformsEverywhere(t *testing.T) {
+	for _, d := range redistest.Deployments() {
+		if testing.Short() && !slices.Contains([]string{"single", "RESP2 only", "Sentinel", "cluster"}, d.Name) {
+			continue
+		}
+		kit.Beside(t, d.Name, func(t *testing.T) {
+			s := d.Start(t)
+			versions := map[string]bool{"RESP2": true}
+			if d.RESP3 {
+				versions["RESP3"] = false
+			}
+			for version, always := range versions {
+				t.Run(version, func(t *testing.T) {
+					option := func() rueidis.ClientOption {
+						o := s.Option()
+						o.AlwaysRESP2 = always
+						return o
+					}
+					conform(t, d, option, family.Patient)
+				})
+			}
+			if d.Cluster {
+				t.Run("without subscriptions", func(t *testing.T) { conform(t, d, s.Option, family.Polling) })
+			}
+		})
+	}
+}
+
+// conform runs all cases. Where the channels of a cluster are not sharded, or nothing is subscribed to, nobody can count
+// who listens, so a latch does not tell how many wait.
+func conform(t *testing.T, d redistest.Deployment, option func() rueidis.ClientOption, change func(*headwaiter.Options)) {
+	t.Helper()
+	engine := family.Engine(option, change)
+	var o headwaiter.Options
+	change(&o)
+	if d.Cluster && !d.Sharded || o.WithoutSubscribe {
+		engine = family.Uncounted(engine)
+	}
+	require.Empty(t, conformance.Run(t, engine))
+}
+
+// A server that knows no RESP3 is found out, without being told.
+func conformsWithoutRESP3(t *testing.T) {
+	s := redistest.Start(t, redistest.WithoutRESP3())
+	require.Empty(t, conformance.Run(t, family.Engine(s.Option, family.Patient)))
+}
+
+var (
+	line  = regexp.MustCompile(`(?m)^ACL SETUSER headwaiter on >secret (.*)$`)
+	added = regexp.MustCompile("(?m)^\\| ([^|]+) \\| `(\\+[^`]+)` \\|$")
+)
+
+// rights reads the ACL line of the page, with what it adds for some uses.
+func rights(t *testing.T, uses ...string) []string {
+	t.Helper()
+	page := kit.Got(os.ReadFile("../../../docs/deploy.md"))(t)
+	found := line.FindStringSubmatch(string(page))
+	require.NotNil(t, found)
+	rules := strings.Fields(found[1])
+	more := map[string]string{}
+	for _, a := range added.FindAllStringSubmatch(strings.ReplaceAll(string(page), `\|`, "!"), -1) {
+		more[a[1]] = strings.ReplaceAll(a[2], "!", "|")
+	}
+	for _, use := range uses {
+		require.Contains(t, more, use, "the page does not say what it adds")
+		rules = append(rules, strings.Fields(more[use])...)
+	}
+	return rules
+}
+
+// The rights that the page names are enough on every deployment, and nothing else is asked for.
+func conformsWithTheRightsOfThePage(t *testing.T) {
+	for _, d := range redistest.Deployments() {
+		kit.Beside(t, d.Name, func(t *testing.T) {
+			var uses []string
+			switch {
+			case d.Cluster:
+				uses = append(uses, ofACluster())
+			case d.Name == "Sentinel":
+				uses = append(uses, "Sentinel")
+			}
+			s := d.Start(t, redistest.WithUser("headwaiter", "secret", rights(t, uses...)...))
+			conform(t, d, s.Option, family.Patient)
+		})
+	}
+}
+
+// ofACluster is the row of the page for a cluster of the redis-server.
+func ofACluster() string {
+	if redistest.Before7() {
+		return "a cluster before Redis 7"
+	}
+	return "a cluster"
+}
+
+// Each right that the page adds is needed: without it Dial says so, and names it.
+func eachRightOfAClusterIsNeeded(t *testing.T) {
+	all := rights(t, ofACluster())
+	s := redistest.Cluster(t, redistest.WithUser("headwaiter", "secret", all...))
+	needed := []string{"spublish", "ssubscribe", "pubsub|shardnumsub", "cluster|slots", "asking"}
+	if redistest.Before7() {
+		needed = []string{"cluster"} // A right to a subcommand cannot be taken away by itself.
+	}
+	for _, right := range needed {
+		require.Contains(t, strings.Join(all, " "), "+"+right)
+		for _, n := range s.Nodes() {
+			n.Do("ACL", "SETUSER", "headwaiter", "-"+right)
+		}
+		_, err := headwaiter.Dial(headwaiter.Options{Redis: s.Option()})
+		require.Error(t, err, right)
+		require.Contains(t, strings.ToLower(err.Error()), "+"+right, "it does not say what is missing")
+		for _, n := range s.Nodes() {
+			n.Do(append([]string{"ACL", "SETUSER", "headwaiter"}, all...)...)
+		}
+	}
+	require.NoError(t, kit.Got(headwaiter.Dial(headwaiter.Options{Redis: s.Option()}))(t).Shutdown(t.Context()))
+}
+
+// Where channels are plain the subscribers at one of several nodes are not all, so nobody is skipped for having none.
+func onlyWhoCanBeCountedIsCounted(t *testing.T) {
+	for _, d := range redistest.Deployments() {
+		kit.Beside(t, d.Name, func(t *testing.T) {
+			c := kit.Got(headwaiter.Dial(headwaiter.Options{Redis: d.Start(t).Option()}))(t)
+			require.Equal(t, !d.Cluster || d.Sharded, kit.Got(doctor.Diagnose(t.Context(), c))(t).Skips)
+			require.NoError(t, c.Shutdown(t.Context()))
+		})
+	}
+}
+
+// The two options that ask for more than the protocol need what the page adds for them, and say so without it.
+func theRightsOfTheOptions(t *testing.T) {
+	for use, option := range map[string]fairlock.Option{
+		"`WithReplicas`": headwaiter.WithReplicas(1, time.Second),
+		"`WithSafeRestart`, `redlock`, and to be told of [two masters behind one address](#two-masters-behind-one-address)": headwaiter.WithSafeRestart(),
+	} {
+		kit.Beside(t, use, func(t *testing.T) {
+			user := redistest.WithUser("headwaiter", "secret", rights(t, use)...)
+			s := redistest.Replicated(t, 1, user).Master()
+			old(t, s, restartLease)
+			m := fairlock.New(kit.Dial(t, s), kit.Name(t), headwaiter.WithLease(restartLease), option)
+			kit.Release(t, kit.Got(m.Lock(t.Context()))(t))
+			s.Do(append([]string{"ACL", "SETUSER", "headwaiter", "reset", "on", ">secret"}, rights(t)...)...)
+			_, err := fairlock.New(kit.Dial(t, s), kit.Name(t), headwaiter.WithLease(restartLease), option).Lock(t.Context())
+			kit.Fails(t, err, "the user lacks a right", "docs/deploy.md")
+		})
+	}
 }

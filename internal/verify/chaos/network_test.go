@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -19,31 +18,24 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/verify/check"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// through makes the load go through a proxy.
-func through(o *options) { o.through = true }
-
-func TestN1WakeUpsAreLost(t *testing.T) {
-	t.Parallel()
-	r := begin(t, "N1", through)
-	p := kit.Proxy(t, r.server)
-	holder := fairlock.New(r.dial(), "unheard")
+func wakeUpsAreLost(t *testing.T, r *run) {
+	p, holder := kit.Proxy(t, r.server), fairlock.New(r.dial(), "unheard")
 	spans := make([]span, either(4, 20))
 	for i := range spans {
 		client := r.dial(kit.Through(p)) // A new one: it looks only because it has to.
-		waiter := fairlock.New(client, "unheard")
-		l := granted(t, holder)
+		waiter, l := fairlock.New(client, "unheard"), granted(t, holder)
 		c := queued(t, waiter, 1)
 		// The second look comes soon, for what may have been missed before it heard. From then on they are rare.
 		kit.Eventually(t, "the second look", func() bool { return client.Stats().Checks >= 2 })
 		kit.Waiting(t, 1, waiter.Inspect) // Behind that look, on the same connection.
 		p.LosePushes(1, kit.Notices(lua.MessageGrant))
 		since := time.Now()
-		kit.Release(t, l)
-		l = c.Value(t)
+		l = kit.Next(t, l, c)
 		spans[i] = span{since, time.Now()}
 		_, lost := p.Lost()
 		require.Equal(t, i+1, lost)
@@ -53,12 +45,9 @@ func TestN1WakeUpsAreLost(t *testing.T) {
 		})
 		kit.Release(t, l)
 		for messages := client.Stats().Messages; client.Stats().Messages < messages+2; { // It has to hear again.
-			l := granted(t, holder)
-			c := queued(t, waiter, 1)
-			kit.Release(t, l)
-			kit.Release(t, c.Value(t))
+			kit.PassOn(t, granted(t, holder), queued(t, waiter, 1))
 		}
-		require.NoError(t, client.Close(t.Context()))
+		require.NoError(t, client.Shutdown(t.Context()))
 	}
 	r.measured(lostMessage, spans)
 	const lost = 10
@@ -69,77 +58,39 @@ func TestN1WakeUpsAreLost(t *testing.T) {
 		_, n := r.proxy.Lost()
 		return n >= lost
 	})
-	r.everybody()
-	r.finish()
 }
 
-// Every message is published once more, at once and some time later, and so is nonsense. Who may publish can
-// forge a grant: it is uncovered by the first renewal.
-func TestN2MessagesAreDoubledReplayedAndForged(t *testing.T) {
-	t.Parallel()
-	r := begin(t, "N2")
-	heard, stop := monitor(t, r.server.Addr(), "headwaiter:*")
-	inside := newInside(t, r.server)
-	mine := map[[2]string]int{} // what was published here and not heard yet
-	say := func(m [2]string) {
-		mine[m]++
-		inside.do("PUBLISH", m[0], m[1])
-	}
-	doubled := 0
-	var old [][2]string
-	for end := time.Now().Add(time.Duration(either(2, 30)) * time.Second); time.Now().Before(end); {
-		select {
-		case m := <-heard:
-			if mine[m] > 0 {
-				mine[m]--
-				continue
-			}
-			say(m)
-			if old = append(old, m); len(old) > 50 {
-				say(old[0])
-				old = old[1:]
-			}
-			say([2]string{m[0], "G nonsense 1 2 3"})
-			doubled++
-		case <-time.After(time.Second):
+// Every message is published once more, at once and some time later, and so is nonsense.
+func messagesAreDoubled(t *testing.T, r *run) {
+	inside, heard := newInside(t, r.server), make(chan []string, 1<<16)
+	stop := check.Follow(t, r.server, func(c check.Command) {
+		if c.Words[0] == "PUBLISH" && len(c.Words) == 3 { // As scripts have it.
+			heard <- c.Words
 		}
+	})
+	doubled := either(500, 10_000)
+	var old [][]string
+	for range doubled {
+		m := <-heard
+		inside.do("publish", m[1], m[2])
+		if old = append(old, m); len(old) > 50 {
+			inside.do("publish", old[0][1], old[0][2])
+			old = old[1:]
+		}
+		inside.do("publish", m[1], "G nonsense 1 2 3")
 	}
+	go func() {
+		for range heard { // What comes until nobody follows any more.
+		}
+	}()
 	stop()
-	t.Logf("%d messages doubled", doubled)
+	close(heard)
 	evidence.Fault(t, "message doubled", doubled)
-	require.Greater(t, doubled, 20)
-
-	const lasts = 2 * time.Second
-	holder := fairlock.New(r.dial(), "forged", headwaiter.WithLease(lasts))
-	client := r.dial()
-	waiter := fairlock.New(client, "forged", headwaiter.WithLease(lasts))
-	for range either(1, 10) {
-		l := granted(t, holder)
-		c := queued(t, waiter, 1)
-		info, err := holder.Inspect(t.Context())
-		require.NoError(t, err)
-		at := kit.ServerTime(r.server)
-		r.server.Int("PUBLISH", keyOf("forged")+":wake:"+client.ID(),
-			fmt.Sprintf("G %s %d %d %d", info.Queue[0].Ticket, at, int64(l.Token())+1-at, lasts.Milliseconds()))
-		forged := c.Value(t)
-		require.ErrorIs(t, kit.Lost(t, forged), lease.ErrLost) // By its first renewal.
-		require.NoError(t, l.Context().Err())
-		require.ErrorIs(t, forged.Release(t.Context()), lease.ErrLost)
-		info, err = holder.Inspect(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, l.Token(), info.Token, "a forged grant has ended a hold")
-		kit.Release(t, l)
-	}
-	kit.Free(t, holder)
-	r.everybody()
-	r.finish()
 }
 
 // The message of a grant comes before the reply to the request that queued the ticket: they take different
 // ways.
-func TestN3TheMessageOvertakesTheReply(t *testing.T) {
-	t.Parallel()
-	r := begin(t, "N3")
+func aMessageOvertakesTheReply(t *testing.T, r *run) {
 	slow := kit.Proxy(t, r.server)
 	var dials atomic.Int64
 	client := r.dial(func(o *headwaiter.Options) {
@@ -151,39 +102,30 @@ func TestN3TheMessageOvertakesTheReply(t *testing.T) {
 		}
 	})
 	holder, waiter := fairlock.New(r.dial(), "overtaken"), fairlock.New(client, "overtaken")
-	l := granted(t, holder)
-	c := queued(t, waiter, 1)
+	l, c := granted(t, holder), queued(t, waiter, 1)
 	kit.Release(t, l)
 	kit.Release(t, c.Value(t)) // Now it is subscribed, and its asks queue at once.
 	for range either(30, 500) {
 		l := granted(t, holder)
 		slow.Freeze(faults.ToClient)
-		c := kit.Lock(t.Context(), waiter.Lock)
-		kit.Waiting(t, 1, holder.Inspect)
-		since := time.Now()
+		c := kit.Joins(t, 1, waiter.Lock, holder.Inspect)
 		kit.Release(t, l)
 		// With the reply still on its way.
 		kit.Eventually(t, "the grant", func() bool {
-			info, err := holder.Inspect(t.Context())
-			require.NoError(t, err)
+			info := kit.Got(holder.Inspect(t.Context()))(t)
 			return info.Held && info.Holder.Client == client.ID()
 		})
 		<-time.After(rand.N(3 * time.Millisecond))
 		slow.Heal()
 		l = c.Value(t)
-		require.Less(t, time.Since(since), time.Second, "the message was dropped")
 		kit.Release(t, l)
 	}
-	require.Zero(t, client.Stats().Missed)
-	r.everybody()
+	require.Zero(t, client.Stats().Missed, "a message was dropped")
 	kit.Free(t, holder)
-	r.finish()
 }
 
 // A request runs when its caller has given up. It leaves neither a holder nor anybody in the queue.
-func TestN5RequestsRunLate(t *testing.T) {
-	t.Parallel()
-	r := begin(t, "N5", through)
+func requestsRunLate(t *testing.T, r *run) {
 	p := kit.Proxy(t, r.server)
 	client := r.dial(kit.Through(p))
 	other := r.dial()
@@ -208,52 +150,14 @@ func TestN5RequestsRunLate(t *testing.T) {
 	}
 	r.proxy.Freeze(faults.ToServer)
 	<-time.After(4 * time.Second) // Longer than the requests of the load may take.
-	r.options.outcomes = []string{"expired", "forgotten", "unconfirmed"}
 	r.proxy.Heal()
-	r.everybody()
-	r.finish()
 }
 
-func TestN6TheReplyComesAfterTheLeaseHasEnded(t *testing.T) {
-	t.Parallel()
-	r := begin(t, "N6")
-	p := kit.Proxy(t, r.server)
-	m, other := fairlock.New(r.dial(kit.Through(p)), "stale", headwaiter.WithLease(200*time.Millisecond)), fairlock.New(r.dial(), "stale")
-	p.Delay(400*time.Millisecond, faults.ToClient)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
-	defer cancel()
-	l, err := m.Lock(ctx)
-	require.Error(t, err, "a dead lock was returned: %v", l)
-	require.True(t, errors.Is(err, lease.ErrInvalid) || errors.Is(err, context.DeadlineExceeded), "%v", err)
-	p.Heal()
-	kit.Free(t, other)
-	// Not late enough to be over, but no lease is returned that has ended.
-	p.Delay(100*time.Millisecond, faults.ToClient)
-	for range either(5, 50) {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		if l, err := m.Lock(ctx); err == nil {
-			if left := time.Until(l.Deadline()); left < 0 {
-				require.Error(t, l.Context().Err(), "it holds a lease that ended %v ago", -left)
-			}
-			_ = l.Release(context.Background())
-		}
-		cancel()
-	}
-	p.Heal()
-	kit.Free(t, other)
-	r.everybody()
-	r.finish()
-}
-
-func TestN7NothingMovesEitherWay(t *testing.T) {
-	t.Parallel()
-	r := begin(t, "N7", through, func(o *options) { o.outcomes = []string{"expired", "forgotten", "unconfirmed"} })
+func nothingMoves(t *testing.T, r *run) {
 	r.cutOff(func(f *faults.Faults) { f.Freeze() })
 	r.proxy.Freeze()
 	<-time.After(2 * time.Second)
 	r.proxy.Heal()
-	r.everybody()
-	r.finish()
 }
 
 // cutOff asserts what a client gets whose network does something: calls return when their contexts end, and it
@@ -273,7 +177,7 @@ func (r *run) cutOff(begins func(*faults.Faults)) {
 		l := granted(t, fairlock.New(other, name))
 		require.Greater(t, l.Token(), w.lease.Token())
 		if r.proxy == nil {
-			kit.Eventually(t, "the others to go on", func() bool { return r.load.count() > n+rate/4 })
+			kit.Eventually(t, "the others to go on", func() bool { return r.load.count() > n+enough/4 })
 		}
 		p.Heal()
 		require.ErrorIs(t, w.lease.Release(t.Context()), lease.ErrLost)
@@ -283,51 +187,30 @@ func (r *run) cutOff(begins func(*faults.Faults)) {
 	}
 }
 
-func TestN10TheServerIsCutFromOneClient(t *testing.T) {
-	t.Parallel()
-	r := begin(t, "N10")
+func theServerIsCutFromOneClient(t *testing.T, r *run) {
 	r.cutOff(func(f *faults.Faults) {
-		f.Refuse()
-		f.Cut()
+		f.Away()
 	})
-	r.everybody()
-	r.finish()
 }
 
-func TestN8OneDirectionLosesEverything(t *testing.T) {
-	t.Parallel()
-	for name, d := range map[string]faults.Direction{"to the server": faults.ToServer, "to the client": faults.ToClient} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := begin(t, "N8", through, func(o *options) { o.outcomes = []string{"expired", "forgotten", "unconfirmed"} })
-			r.cutOff(func(f *faults.Faults) { f.Drop(d) })
-			for _, lasts := range []time.Duration{2 * time.Second, time.Duration(either(0, 60)) * time.Second} {
-				if lasts == 0 {
-					continue
-				}
-				r.server.ResetStats()
-				accepted := infoField(t, r.server.Text("INFO", "stats"), "total_connections_received")
-				r.proxy.Drop(d)
-				<-time.After(lasts)
-				stats := r.server.Text("INFO", "stats")
-				clients := int64(r.options.processes * r.options.plan.Clients)
-				made := infoField(t, stats, "total_connections_received") - accepted
-				require.Less(t, made, 20*clients*int64(lasts/time.Second+1), "connections are made without a pause")
-				scripts := kit.Scripts(r.server)
-				asked := scripts["evalsha"] + scripts["eval"]
-				require.Less(t, asked, 100*clients*int64(lasts/time.Second+1), "requests are repeated without a pause")
-				t.Logf("in %v: %d connections, %d scripts of %d clients", lasts, made, asked, clients)
-				r.proxy.Heal()
-				r.everybody()
-			}
-			r.finish()
-		})
+func oneWayLosesEverything(d faults.Direction) func(*testing.T, *run) {
+	return func(t *testing.T, r *run) {
+		r.cutOff(func(f *faults.Faults) { f.Drop(d) })
+		lasts := time.Duration(either(2, 60)) * time.Second
+		r.server.ResetStats()
+		r.proxy.Drop(d)
+		<-time.After(lasts)
+		most := 100 * r.options.processes * r.options.plan.Clients * int(lasts/time.Second+1)
+		made := number(t, r.server.Text("INFO", "stats"), "total_connections_received")
+		require.Less(t, made, most/5, "connections are made without a pause")
+		scripts := kit.Scripts(r.server)
+		require.Less(t, scripts["evalsha"]+scripts["eval"], int64(most), "requests are repeated without a pause")
+		r.proxy.Heal()
 	}
 }
 
-func TestN9TheNetworkIsSlow(t *testing.T) {
-	r := begin(t, "N9", through)
-	const oneWay, trip = 25 * time.Millisecond, 50 * time.Millisecond
+func theNetworkIsSlow(t *testing.T, r *run) {
+	const oneWay = 25 * time.Millisecond
 	thin := faults.NewProxyOf(t, r.server.Addr(), faults.Wire{Read: func(b *bufio.Reader) ([]byte, error) {
 		raw, err := faults.Raw.Read(b)
 		time.Sleep(time.Duration(len(raw)) * time.Second / (1 << 20)) // So many bytes a second each way, of each connection.
@@ -364,10 +247,21 @@ func TestN9TheNetworkIsSlow(t *testing.T) {
 	}
 	r.measured(handOff, spans)
 	// Jitter.
-	n := r.load.count()
 	every(50*time.Millisecond, either(40, 400), func() { r.proxy.Delay(oneWay/2 + rand.N(oneWay)) })
-	require.Greater(t, r.load.count()-n, 20, "no progress at a round trip of %v", trip)
+	r.goesOn(20)
 	r.proxy.Heal()
-	r.everybody()
-	r.finish()
+}
+
+// What was asked for has happened once, though the reply is lost and it is asked for again.
+func repliesAreCut(t *testing.T, r *run) {
+	lost, n := either(60, 3000), 0
+	r.proxy.LoseReplies(lost, func(command []string) bool {
+		n++
+		return isScript(command) && n%11 == 0 // Each kind of request has its turn.
+	})
+	kit.LostReplies(t, r.proxy.Faults, lost)
+}
+
+func isScript(command []string) bool {
+	return len(command) > 0 && (command[0] == "EVALSHA" || command[0] == "EVAL")
 }

@@ -2,10 +2,12 @@ package chaos
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"os"
 	"runtime"
+	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,23 +15,46 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
-	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
 	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/redlock"
 )
 
+var list = flag.Bool("faults.list", false, "print the names of the cases, and run nothing")
+
+func TestMain(m *testing.M) {
+	childMain()
+	crowd.Main()
+	flag.Parse()
+	if *list {
+		for _, f := range table {
+			if f.shown != nil {
+				fmt.Println(f.name())
+			}
+		}
+		os.Exit(0)
+	}
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		// They wait for most of their time.
+		if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
+			panic(err)
+		}
+	}
+	leaks.Main(m)
+}
+
 // Roles of a process that is no load.
 const (
-	careless = "careless" // reads, is stopped, and writes without a look whether it still holds
-	starved  = "starved"  // holds much, and has no time for renewals
-	clocked  = "clocked"  // holds and waits, and says what its clocks do to it
-	party    = "party"    // comes to a barrier, and waits for the others
-	giver    = "giver"    // hands a hold over
-	taker    = "taker"    // adopts one
-	idler    = "idler"    // keeps a lock that no call uses
-	dozer    = "dozer"    // waits for a redlock of one node, and says what it got
+	starved = "starved" // holds much, and has no time for renewals
+	clocked = "clocked" // holds and waits, and says what its clocks do to it
+	giver   = "giver"   // hands a hold over
+	taker   = "taker"   // adopts one
+	dozer   = "dozer"   // waits for a redlock of one node, and says what it got
 )
 
 // play does what the role wants.
@@ -41,9 +66,6 @@ func (c *child) play() error {
 		return err
 	}
 	switch c.plan.Role {
-	case careless:
-		go c.careless(client)
-		return nil
 	case clocked:
 		return c.clocked(client)
 	case dozer:
@@ -53,15 +75,12 @@ func (c *child) play() error {
 		return c.giver(client)
 	case taker:
 		return c.taker(client)
-	case idler:
-		return c.idler(client)
-	case party:
-		go func() {
-			_, err := barrier.New(client, c.plan.Names[0], c.plan.Clients, headwaiter.WithLease(c.plan.Lease)).Await(context.Background())
-			c.tell("W\t%v", err)
-		}()
-		return nil
 	}
+	return c.starved(client)
+}
+
+// starved has one processor, on which it holds much and works without a pause.
+func (c *child) starved(client *headwaiter.Client) error {
 	runtime.GOMAXPROCS(1)
 	var all []*looks
 	names := make(map[*looks]string)
@@ -90,13 +109,13 @@ func (c *child) play() error {
 					left = append(left, h)
 					continue
 				}
-				c.held("starved", names[h], 1, h.lease.Token(), 0, 0, h.from, h.to, 0, 0, "lost")
+				c.tell(said{Holds: []hold{{Name: names[h], From: h.from, To: h.to}}})
 			}
 			all = left
 			time.Sleep(lookEvery) // The work: to see whether it still holds.
 		}
 	}()
-	c.tell("K")
+	c.say("K")
 	return nil
 }
 
@@ -111,23 +130,22 @@ func (c *child) clocked(client *headwaiter.Client) error {
 	}
 	start := time.Now()
 	offset := start.UnixNano() - evidence.Now()
-	c.tell("K")
+	c.say("K")
 	go func() {
 		began := evidence.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), clockedWait)
 		defer cancel()
-		_, err := fairlock.New(client, c.plan.Names[1]).Lock(ctx)
-		c.tell("T\t%v\t%v", err, time.Duration(evidence.Now()-began))
+		c.say("T", kit.Err(fairlock.New(client, c.plan.Names[1]).Lock(ctx)), time.Duration(evidence.Now()-began))
 	}()
 	go func() {
 		h := look(l)
 		for jumped := false; h.certain(); time.Sleep(lookEvery) { // The work.
 			if ahead := time.Duration(time.Now().UnixNano() - evidence.Now() - offset); ahead.Abs() > time.Minute && !jumped {
 				jumped = true
-				c.tell("C\t%v", ahead)
+				c.say("C", ahead)
 			}
 		}
-		c.held("clocked", c.plan.Names[0], 1, l.Token(), 0, 0, h.from, h.to, 0, 0, outcome(context.Cause(l.Context())))
+		c.tell(said{Holds: []hold{{Token: l.Token(), From: h.from, To: h.to, How: outcome(context.Cause(l.Context()))}}})
 	}()
 	return nil
 }
@@ -139,118 +157,171 @@ func (c *child) dozer(client *headwaiter.Client) {
 	if err == nil {
 		err = context.Cause(l.Context())
 	}
-	c.tell("D\t%v", err)
+	c.say("D", err)
 }
 
-// careless holds, reads both counters, and writes one more to both as soon as it was stopped for a lease.
-func (c *child) careless(client *headwaiter.Client) {
-	fail := func(err error) { c.tell("E\tcareless\t%d\t%v", evidence.Now(), err) }
-	rc, err := rueidis.NewClient(rueidis.ClientOption{
-		InitAddress: c.plan.Addrs[:1], ForceSingleClient: true, DisableCache: true,
-	})
-	if err != nil {
-		fail(err)
-		return
-	}
-	ctx := context.Background()
-	l, err := fairlock.New(client, c.plan.Names[0], headwaiter.WithLease(c.plan.Lease)).Lock(ctx)
-	if err != nil {
-		fail(err)
-		return
-	}
-	guarded, err1 := rc.Do(ctx, rc.B().Get().Key(guardedKey).Build()).AsInt64()
-	open, err2 := rc.Do(ctx, rc.B().Get().Key(openKey).Build()).AsInt64()
-	if err1 != nil || err2 != nil {
-		fail(fmt.Errorf("%w, %w", err1, err2))
-		return
-	}
-	c.tell("K")
-	last := evidence.Now()
-	for at := last; at-last < int64(c.plan.Lease); at = evidence.Now() {
-		last = at
-		runtime.Gosched()
-	}
-	first := "held"
-	if l.Context().Err() != nil {
-		first = "lost"
-	}
-	token := strconv.FormatUint(l.Token(), 10)
-	admitted := rc.Do(ctx, rc.B().Eval().Script(guardScript).Numkeys(2).Key(guardedKey, guardedKey+":token").
-		Arg(strconv.FormatInt(guarded+1, 10), token).Build())
-	got, err := admitted.AsInt64()
-	if err == nil {
-		err = rc.Do(ctx, rc.B().Set().Key(openKey).Value(strconv.FormatInt(open+1, 10)).Build()).Error()
-	}
-	if err != nil {
-		fail(err)
-		return
-	}
-	c.tell("W\t%s\t%d\t%d\t%s", first, got, 1, outcome(l.Release(ctx)))
+// waits judges how long each worker waited, by the holds of all.
+type waits struct {
+	held  [1024]stay // the last ones, round and round
+	got   int
+	worst wait // in which nobody held for the longest time
+	took  time.Duration
+	turns int // the most
 }
 
-// The counters of the resource, and the check that one of them has.
+// stay is the time of one hold, from the start.
+type stay struct{ got, released time.Duration }
+
+// wait is one: how long it was, how many held meanwhile, and how long nobody did.
+type wait struct {
+	took, idle time.Duration
+	turns      int
+}
+
+// add notes a hold, behind all that were released before it began, and says what is wrong with the wait for it. The
+// holders sleep, so how long they held is no matter of the lock's, but how many they were, and the time between them is:
+// no more than mostIdle, beside the time in which the machine stood still.
+func (x *waits) add(h stay, called, stood time.Duration) string {
+	w := wait{took: h.got - called}
+	w.idle = w.took
+	for _, o := range x.held {
+		if o.released > called {
+			w.idle -= min(o.released, h.got) - max(o.got, called)
+			w.turns++
+		}
+	}
+	if w.idle > x.worst.idle {
+		x.worst = w
+	}
+	x.took, x.turns = max(x.took, w.took), max(x.turns, w.turns)
+	x.held[x.got%len(x.held)] = h
+	x.got++
+	if w.turns > mostTurns+int(stood/holds) {
+		return fmt.Sprintf("at %v a wait of %d turns, more than %d", h.got, w.turns, mostTurns)
+	}
+	if limit := mostIdle + stood; w.idle > limit {
+		return fmt.Sprintf("at %v a wait in which nobody held for %v, more than %v", h.got, w.idle, limit)
+	}
+	return ""
+}
+
+// a wait behind n others, each of whom holds for that long with a pause behind.
+func after(n int, holds, pause, stood time.Duration) string {
+	var x waits
+	at := time.Duration(0)
+	for range n {
+		x.add(stay{at, at + holds}, at, 0)
+		at += holds + pause
+	}
+	return x.add(stay{at, at + holds}, 0, stood)
+}
+
+func TestAWaitIsAsManyTurnsAsThereAreWorkersAndNoTimeBeside(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, after(workers, holds, holds/4, 0))
+	require.Empty(t, after(workers, time.Second, holds/4, 0), "the machine, or the work, is slow: the holds are long")
+	require.Empty(t, after(workers, holds, 2*holds, 2*turn), "it stood still")
+	require.Contains(t, after(600, holds, 0, 0), "a wait of 600 turns", "30 s in which the others held all the time")
+	require.Contains(t, after(mostTurns+1, holds, 0, 0), "turns", "overtaken")
+	require.Contains(t, after(workers, holds, 2*holds, 0), "nobody held")
+	require.Contains(t, after(workers, time.Second, 2*holds, 0), "nobody held", "however long the others hold")
+	require.Contains(t, after(1, holds, 2*time.Second, 0), "nobody held", "a hand-off that waits for a look")
+}
+
+// long reports whether this is the long form.
+func long() bool { return os.Getenv("CHAOS_LONG") != "" }
+
+// either is how often something is done in the short form and in the long one.
+func either(short, lengthy int) int {
+	if long() {
+		return lengthy
+	}
+	return short
+}
+
+// Spans that are measured. Each has a bound, which holds for every single case.
 const (
-	guardedKey  = "resource:guarded"
-	openKey     = "resource:open"
-	guardScript = `
-if tonumber(ARGV[2]) < tonumber(redis.call('GET', KEYS[2]) or '0') then return 0 end
-redis.call('SET', KEYS[2], ARGV[2])
-redis.call('SET', KEYS[1], ARGV[1])
-return 1`
+	deadHolder   = "dead holder, after its lease"
+	killedWaiter = "dead waiters, killed"
+	stopped      = "dead waiters, stopped"
+	lostMessage  = "lost message"
+	killedEars   = "killed subscriber"
+	quitter      = "waiter that gave up at the moment of the grant"
+	restart      = "server restart, after it is back"
+	handOff      = "hand-off at 50 ms round trip"
+	unadopted    = "hold in transit, or of a dead holder, after its time"
+	everyWorker  = "every worker of the load has held again"
 )
 
-// resource is what the lock protects.
-type resource struct{ run *run }
-
-func newResource(r *run) resource {
-	res := resource{r}
-	res.reset(r, 0)
-	return res
+var bounds = map[string]time.Duration{
+	deadHolder: 200 * time.Millisecond, killedWaiter: 100 * time.Millisecond, stopped: 5 * time.Second,
+	lostMessage: 4 * time.Second, killedEars: 200 * time.Millisecond, quitter: 100 * time.Millisecond,
+	restart: time.Second, handOff: 100 * time.Millisecond, unadopted: 200 * time.Millisecond,
 }
 
-func (s resource) reset(t testing.TB, guarded int) {
-	t.Helper()
-	s.run.server.Do("SET", guardedKey, strconv.Itoa(guarded))
-	s.run.server.Do("SET", openKey, "0")
+// mostOf is the bound of a single case of a kind: that of the kind, unless chance makes up most of it. Who lost its
+// connection hears again within 200 ms, spread evenly, and then needs no longer than a hand-off may take. Beside other cases
+// it is a second, which is still less than a look takes that was needed.
+func mostOf(kind string) time.Duration {
+	bound := bounds[kind]
+	if kind == killedEars {
+		bound = 300 * time.Millisecond
+	}
+	if !long() {
+		bound = max(bound, time.Second)
+	}
+	return bound
 }
 
-func (s resource) read(t testing.TB) (guarded, open int) {
-	t.Helper()
-	return int(s.run.server.Int("GET", guardedKey)), int(s.run.server.Int("GET", openKey))
+// span is a time that is measured.
+type span struct{ from, to time.Time }
+
+func (s span) took() time.Duration { return s.to.Sub(s.from) }
+
+// without are the times that spans took, without what stood says of the time between two moments: that the machine had no
+// turn for anything.
+func without(spans []span, stood func(from, to time.Time) time.Duration) (took []time.Duration) {
+	for _, s := range spans {
+		took = append(took, max(0, s.took()-stood(s.from, s.to)))
+	}
+	return took
 }
 
-// add adds one to both counters, as the holder with a token.
-func (s resource) add(t testing.TB, token uint64) {
-	t.Helper()
-	guarded, open := s.read(t)
-	require.EqualValues(t, 1, s.run.server.Int("EVAL", guardScript, "2", guardedKey, guardedKey+":token",
-		strconv.Itoa(guarded+1), strconv.FormatUint(token, 10)))
-	s.run.server.Do("SET", openKey, strconv.Itoa(open+1))
-}
-
-// words waits for a line of a kind that the process tells, and returns what else is in it.
-func (c *process) words(t testing.TB, kind string) []string {
-	t.Helper()
-	var found []string
-	kit.Eventually(t, "a line "+kind+" of a process", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for _, line := range c.lines {
-			if first, rest, _ := strings.Cut(line, "\t"); first == kind {
-				found = strings.Split(rest, "\t")
-				return true
-			}
+// overdue are those times that are longer than a bound.
+func overdue(took []time.Duration, bound time.Duration) (found []time.Duration) {
+	for _, d := range took {
+		if d > bound {
+			found = append(found, d)
 		}
-		return len(c.refusals) > 0
-	})
-	_, refusals := c.told()
-	require.Empty(t, refusals)
+	}
 	return found
 }
 
-// await waits for such a line, and returns when it was there.
-func (c *process) await(t testing.TB, kind string) time.Time {
-	t.Helper()
-	c.words(t, kind)
-	return time.Now()
+// measured judges spans of a kind, and keeps them.
+func (r *run) measured(kind string, spans []span) {
+	r.Helper()
+	took := without(spans, r.stalls.Within)
+	sorted := slices.Sorted(slices.Values(took))
+	r.Logf("%s: median %v, worst %v of %d; the machine stood still for %v",
+		kind, sorted[len(sorted)/2], sorted[len(sorted)-1], len(spans), r.stalls.Within(spans[0].from, spans[len(spans)-1].to))
+	require.True(r, !long() || sorted[len(sorted)/2] <= bounds[kind], "the median of %s: %v", kind, sorted)
+	require.Empty(r, overdue(took, mostOf(kind)), "%s: more than %v", kind, mostOf(kind))
+	for _, d := range took {
+		evidence.Recovered(r, kind, d, mostOf(kind))
+	}
+}
+
+func TestEachSpanHasItsBoundAndTheStallsOfTheMachineDoNotCount(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	spans := make([]span, 101)
+	for i := range spans {
+		spans[i] = span{began, began.Add(10 * time.Millisecond)}
+	}
+	none := func(time.Time, time.Time) time.Duration { return 0 }
+	require.Empty(t, overdue(without(spans, none), 100*time.Millisecond))
+	spans[50].to = began.Add(1900 * time.Millisecond)
+	require.Len(t, overdue(without(spans, none), 100*time.Millisecond), 1, "one that waited for a look, among a hundred that did not")
+	stood := without(spans, func(from, to time.Time) time.Duration { return max(0, to.Sub(from)-50*time.Millisecond) })
+	require.Empty(t, overdue(stood, 100*time.Millisecond), "the machine stood still")
 }

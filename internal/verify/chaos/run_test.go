@@ -16,17 +16,14 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
-	"github.com/headwaiter/headwaiter/internal/verify/check"
+	"github.com/headwaiter/headwaiter/internal/verify/judge"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
 const (
-	// rate is how many acquisitions a second there must be before the first fault. With fewer a case would
-	// prove nothing.
-	rate = 100
-	// rateOver is how long they are counted at least.
-	rateOver = 300 * time.Millisecond
+	// enough is how many acquisitions there must be before the first fault. With fewer a case would prove nothing.
+	enough = 100
 	// back is how long it may take after a fault until every worker that lives has held: what is left of a
 	// lease, the time between two looks, and then some, because the machine has other things to do.
 	back = 15 * time.Second
@@ -43,22 +40,21 @@ func limitOf(name string) int64 {
 // A run is one case: a server, a load, and what is promised.
 type run struct {
 	testing.TB
-	row      string
 	server   *redistest.Server
+	clock    *redistest.Clock // of the server, if it can be set
 	stalls   *kit.Stalls
 	proxy    *faults.Proxy // through which the load goes, if it does
 	load     load
 	clients  []*headwaiter.Client // of this process
 	options  options
 	finished bool
-	forgot   []check.Span
-	rate     float64 // of acquisitions before the first fault
+	forgot   []judge.Span
 }
 
 // options are how a case differs from the others.
 type options struct {
 	server    []redistest.Option
-	on        *redistest.Server // instead of one of its own
+	clock     bool // the server has a clock of its own
 	processes int
 	through   bool // the load goes through a proxy
 	plan      plan
@@ -70,27 +66,53 @@ type options struct {
 	keep     time.Duration
 }
 
+func args(all ...string) func(*options) {
+	return func(o *options) { o.server = append(o.server, redistest.WithArgs(all...)) }
+}
+
+// slowLoad is a server that takes its time to load, and answers meanwhile.
+func slowLoad(o *options) {
+	if args("--key-load-delay", "500")(o); redistest.Before7() { // It answers once in 2 MB.
+		args("--rdbcompression", "no")(o)
+	} else {
+		args("--loading-process-events-interval-bytes", "1024")(o)
+	}
+}
+
+func hears(refusals ...string) func(*options) { return func(o *options) { o.refusals = refusals } }
+func ends(outcomes ...string) func(*options)  { return func(o *options) { o.outcomes = outcomes } }
+
+var lossy = ends("expired", "forgotten", "unconfirmed")
+
+func twice(o *options)    { o.twice = true }
+func ownClock(o *options) { o.clock = true }
+func through(o *options)  { o.through = true }
+
+// steady is a load in which nobody dies: no hold of it is lost because the machine is busy.
+func steady(o *options) { o.plan.Lease, o.plan.Grant = kit.Patience, kit.Patience }
+
+func brieflyHeld(o *options) { o.plan.Lease = time.Second }
+
 // begin starts the load of a case.
-func begin(t *testing.T, row string, changes ...func(*options)) *run {
+func begin(t *testing.T, changes ...func(*options)) *run {
 	t.Helper()
 	o := options{
 		processes: 2, keep: keep,
-		plan: plan{Names: []string{"load"}, Clients: 2, Lease: 3 * time.Second, Hold: 6 * time.Millisecond, Cancel: 20},
+		plan: plan{Names: []string{"load"}, Clients: 2, Lease: 3 * time.Second, Hold: 12 * time.Millisecond, Cancel: 20},
 	}
 	for _, change := range changes {
 		change(&o)
 	}
-	r := &run{TB: t, row: row, options: o, server: o.on, stalls: kit.WatchStalls(t)}
-	if r.server == nil {
-		r.server = redistest.Start(t, o.server...)
+	r := &run{TB: t, options: o, stalls: kit.WatchStalls(t)}
+	if o.clock {
+		r.clock = redistest.NewClock(t)
+		o.server = append(o.server, redistest.WithClock(r.clock))
 	}
-	addr := r.server.Addr()
+	r.server = redistest.Start(t, o.server...)
+	o.plan.Addrs = []string{r.server.Addr()}
 	if o.through {
 		r.proxy = kit.Proxy(t, r.server)
-		addr = r.proxy.Addr()
-	}
-	if o.plan.Addrs == nil {
-		o.plan.Addrs = []string{addr}
+		o.plan.Addrs = []string{r.proxy.Addr()}
 	}
 	r.load = newLoad(t, o.processes, o.plan)
 	t.Cleanup(func() {
@@ -99,24 +121,15 @@ func begin(t *testing.T, row string, changes ...func(*options)) *run {
 		}
 	})
 	r.load.allIn(t, 0, kit.Patience)
-	r.count()
+	r.goesOn(enough)
 	return r
 }
 
-// count waits until the load is large enough to prove something. A machine that does something else for some
-// time has it start later.
-func (r *run) count() {
+// goesOn waits until the load has held so many times more.
+func (r *run) goesOn(times int) {
 	r.Helper()
-	n, began := r.load.count(), time.Now()
-	kit.Eventually(r, fmt.Sprintf("%d acquisitions a second", rate), func() bool {
-		passed := time.Since(began)
-		if passed < rateOver {
-			return false
-		}
-		r.rate = float64(r.load.count()-n) / passed.Seconds()
-		n, began = r.load.count(), time.Now()
-		return r.rate >= rate
-	})
+	n := r.load.count()
+	kit.Eventually(r, fmt.Sprintf("%d acquisitions of the load", times), func() bool { return r.load.count() >= n+times })
 }
 
 // everybody waits until every worker that lives has held once more.
@@ -137,28 +150,27 @@ func (r *run) finish() {
 	for _, c := range r.load {
 		if c.alive() {
 			rest := c.finish(r)
-			require.Zero(r, rest.goroutines, "goroutines that are left in a process")
-			require.Equal(r, "<nil>", rest.failure, "closing")
-			missed, late = missed+rest.missed, late+rest.late
+			require.Zero(r, rest.Goroutines, "goroutines that are left in a process")
+			require.Equal(r, "<nil>", rest.Failure, "closing")
+			missed, late = missed+rest.Missed, late+rest.Late
 		}
 		holds, refusals := c.told()
-		history, gaveUp = append(history, holds...), gaveUp+c.gaveUp
+		history, gaveUp = append(history, holds...), gaveUp+c.said.GaveUp
 		for _, x := range refusals {
-			r.allowed("a call", x.text, r.options.refusals)
+			r.allowed("a call", x.Text, r.options.refusals)
 		}
 	}
 	lost := 0
 	for _, h := range history {
-		if h.how != released {
-			r.allowed("a release", h.how, r.options.outcomes)
+		if h.How != released {
+			r.allowed("a release", h.How, r.options.outcomes)
 			lost++
 		}
 	}
 	evidence.Fault(r, evidence.GaveUp, gaveUp)
 	r.judge(history)
 	r.nothingLeft()
-	r.Logf("%s: %.0f/s before the fault, %d acquisitions, %d of them lost, %d messages missed, %d requests late",
-		r.row, r.rate, len(history), lost, missed, late)
+	r.Logf("%d acquisitions, %d of them lost, %d messages missed, %d requests late", len(history), lost, missed, late)
 }
 
 // forgets does what loses what the server knew, if it is a case of that.
@@ -166,7 +178,7 @@ func (r *run) forgets(lose func()) {
 	from := evidence.Now()
 	lose()
 	if r.options.twice {
-		r.forgot = append(r.forgot, check.Span{From: time.Duration(from), To: time.Duration(evidence.Now())})
+		r.forgot = append(r.forgot, judge.Span{From: time.Duration(from), To: time.Duration(evidence.Now())})
 	}
 }
 
@@ -220,9 +232,7 @@ func granted(t testing.TB, m *fairlock.Mutex) *lease.Lease {
 // queued begins to lock m, and returns when n wait for it.
 func queued(t testing.TB, m *fairlock.Mutex, n int) *kit.Call[*lease.Lease] {
 	t.Helper()
-	c := kit.Lock(t.Context(), m.Lock)
-	kit.Waiting(t, n, m.Inspect)
-	return c
+	return kit.Joins(t, n, m.Lock, m.Inspect)
 }
 
 // A watch looks at a hold all the time, as a careful holder would.

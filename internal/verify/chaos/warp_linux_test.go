@@ -50,13 +50,11 @@ func newWarp(t testing.TB) *warp {
 // set says how far the wall clock is ahead, and the clock that goes on in a suspended machine.
 func (w *warp) set(t testing.TB, wall, boot time.Duration) {
 	t.Helper()
-	file, err := os.OpenFile(w.file, os.O_WRONLY|os.O_CREATE, 0o600) // In place: it is mapped.
-	require.NoError(t, err)
+	file := kit.Got(os.OpenFile(w.file, os.O_WRONLY|os.O_CREATE, 0o600))(t) // In place: it is mapped.
 	defer file.Close()
 	text := binary.NativeEndian.AppendUint64(nil, uint64(wall.Microseconds()))
 	text = binary.NativeEndian.AppendUint64(text, uint64(boot.Microseconds()))
-	_, err = file.WriteAt(text, 0)
-	require.NoError(t, err)
+	require.NoError(t, kit.Err(file.WriteAt(text, 0)))
 }
 
 // clocked starts a process whose clocks can be set, which holds one lock and waits clockedWait in vain for another.
@@ -68,14 +66,18 @@ func (r *run) clocked(w *warp, lasts time.Duration) *process {
 	})
 }
 
-func TestC9TheClockOfAClientJumps(t *testing.T) {
-	t.Parallel()
-	r := begin(t, "C9")
-	w := newWarp(t)
-	busy := granted(t, fairlock.New(r.dial(), "clocked:busy"))
+// warped are the rows that need a warp.
+var warped = []fault{
+	{"clients/C9", "the clock of a client jumps", under(theClockOfAClientJumps), []string{"conn.TestTheBoundsOfTheServersClockHold"}},
+	{"clients/C10", "the machine of a client is suspended", under(theMachineOfAClientIsSuspended), []string{"lease.TestTheTimeThatTheMachineSleptCounts", "timers.TestAfterASuspensionEverythingIsLookedAt"}},
+	{"clients/C10", "a machine is suspended while it waits for a Redlock", by(aMachineIsSuspendedWhileItWaitsForARedlock), []string{"redlock.TestWhatWasSleptBeforeAVoteDoesNotShortenTheHold"}},
+}
+
+func theClockOfAClientJumps(t *testing.T, r *run) {
+	w, busy := newWarp(t), granted(t, fairlock.New(r.dial(), "clocked:busy"))
 	const lasts = 2 * time.Second
 	a := r.clocked(w, lasts)
-	a.await(t, "K")
+	a.line(t, "K")
 	first := r.until("clocked")
 	for i, jump := range []time.Duration{time.Hour, -time.Hour, 20 * 365 * 24 * time.Hour, -24 * time.Hour} {
 		w.set(t, jump, 0)
@@ -87,34 +89,28 @@ func TestC9TheClockOfAClientJumps(t *testing.T) {
 		}
 	}
 	kit.Eventually(t, "renewals over two leases", func() bool { return r.until("clocked") > first+(2*lasts).Microseconds() })
-	wait := a.words(t, "T")
+	wait := a.line(t, "T")
 	require.Contains(t, wait[0], context.DeadlineExceeded.Error())
-	waited, err := time.ParseDuration(wait[1])
-	require.NoError(t, err)
+	waited := kit.Got(time.ParseDuration(wait[1]))(t)
 	require.GreaterOrEqual(t, waited, clockedWait, "a wait became shorter")
 	require.Less(t, waited, clockedWait+5*time.Second, "a wait became longer")
 	told, refusals := a.told()
 	require.Empty(t, told, "a hold was lost")
 	require.Empty(t, refusals)
-	info, err := fairlock.New(r.dial(), "clocked").Inspect(t.Context())
-	require.NoError(t, err)
+	info := kit.Got(fairlock.New(r.dial(), "clocked").Inspect(t.Context()))(t)
 	require.Less(t, info.Holder.Left, lasts+time.Millisecond, "a lease became longer")
 	a.kill()
 	kit.Release(t, busy)
-	r.everybody()
-	r.finish()
 }
 
 // The server's clock goes on while a machine is suspended, and the one by which Go measures does not.
-func TestC10TheMachineOfAClientIsSuspended(t *testing.T) {
-	t.Parallel()
-	r := begin(t, "C10")
+func theMachineOfAClientIsSuspended(t *testing.T, r *run) {
 	busy := granted(t, fairlock.New(r.dial(), "clocked:busy"))
 	m := fairlock.New(r.dial(), "clocked")
 	for range either(1, 5) {
 		w := newWarp(t)
 		a := r.clocked(w, 10*time.Second)
-		a.await(t, "K")
+		a.line(t, "K")
 		next := queued(t, m, 1)
 		w.set(t, time.Hour, time.Hour)
 		since := time.Now()
@@ -123,23 +119,20 @@ func TestC10TheMachineOfAClientIsSuspended(t *testing.T) {
 			return len(told) == 1
 		})
 		told, _ := a.told()
-		t.Logf("seen after %v: %s", time.Since(since), told[0].how)
+		t.Logf("seen after %v: %s", time.Since(since), told[0].How)
 		require.Less(t, time.Since(since), 3*time.Second, "it waited for its timers")
-		require.Equal(t, "expired", told[0].how)
+		require.Equal(t, "expired", told[0].How)
 		l := next.Value(t)
 		require.Less(t, time.Since(since), 5*time.Second, "what was lost was not given back")
-		require.Greater(t, l.Token(), told[0].token)
+		require.Greater(t, l.Token(), told[0].Token)
 		kit.Release(t, l)
 		a.kill()
 	}
 	kit.Release(t, busy)
-	r.everybody()
-	r.finish()
 }
 
 // A vote counts from when it was asked for, whatever the machine has slept since the call began.
-func TestC10AMachineIsSuspendedWhileItWaitsForARedlock(t *testing.T) {
-	t.Parallel()
+func aMachineIsSuspendedWhileItWaitsForARedlock(t *testing.T) {
 	server := redistest.Start(t)
 	client := kit.Dial(t, server)
 	busy := kit.Lock(t.Context(), redlock.New([]*headwaiter.Client{client}, "dozer", redlock.WithoutSafeRestart()).Lock).Value(t)
@@ -149,13 +142,11 @@ func TestC10AMachineIsSuspendedWhileItWaitsForARedlock(t *testing.T) {
 	kit.Waiting(t, 1, func(ctx context.Context) (lease.Info, error) { return q.Inspect(ctx) })
 	w.set(t, time.Hour, time.Hour)
 	kit.Release(t, busy)
-	require.Equal(t, []string{"<nil>"}, a.words(t, "D"), "a hold that ended as it began")
+	require.Equal(t, []string{"<nil>"}, a.line(t, "D"), "a hold that ended as it began")
 }
 
 // wall asks the process how far its wall clock is ahead.
 func (c *process) wall(t testing.TB) time.Duration {
 	t.Helper()
-	ahead, err := time.ParseDuration(c.words(t, "C")[0])
-	require.NoError(t, err)
-	return ahead
+	return kit.Got(time.ParseDuration(c.line(t, "C")[0]))(t)
 }

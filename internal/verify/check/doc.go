@@ -3,7 +3,7 @@
 //
 // There are three kinds of evidence, each blind where another sees:
 //
-//	holds    what callers saw of each hold, by one clock: [Holds] judges any number of them in linear time,
+//	holds    what callers saw of each hold, by one clock: package judge takes any number of them, in linear time
 //	         or nearly. An over-grant that is shorter than the way of a message is legal to it.
 //	history  the same as operations: [Linearizable] looks for an order in which a [Model] could have done
 //	         them. It is exact about what an unanswered request may have done, and finds what is wrong with
@@ -15,10 +15,7 @@
 //
 // # Time
 //
-// All times are spans since the recorder was made, of one process. A hold is certain from the return of its
-// call until the first of three: its release is called, it is told lost, its deadline passes. The deadline is
-// the last one that its lease had: renewals are not seen one by one, and as none revives a hold, the hold was
-// certain in between.
+// All times are spans since the recorder was made, of one process.
 //
 // # What is unknown
 //

@@ -37,7 +37,7 @@ func (s fair) find(hold int) int {
 // first ask, while its client could not hear yet. A leave takes a ticket out of the queue, or frees what it was
 // granted; that of a call which was given up has no return, as nobody waits for it.
 //
-// Histories of more than eight clients take too long; [Holds.Inversions] and [Truth] judge any number.
+// Histories of more than eight clients take too long; the order of holds (package judge) and [Truth] judge any number.
 var Fair = Model{
 	Init: func() State { return fair{} },
 	Step: func(s State, o Op) []State { return s.(fair).step(o) },

@@ -8,28 +8,22 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
+	"github.com/headwaiter/headwaiter/internal/verify/judge"
 )
 
 // A History is what callers in several processes saw of one object, each of whose holds was acquired once and released
 // at most once, and what is promised of them. Its times are those of [evidence.Now].
 type History struct {
-	Name    string   `json:"name"`
-	Permits int64    `json:"permits"`          // that may be held at a time: 1 of a lock, [Readers] of a read-write lock
-	Forgot  []Span   `json:"forgot,omitempty"` // when the server lost what it knew
-	Workers []string `json:"workers"`          // by lane
-	Holds   Holds    `json:"-"`
+	Name    string       `json:"name"`
+	Permits int64        `json:"permits"`          // that may be held at a time: 1 of a lock, [judge.Readers] of a read-write lock
+	Forgot  []judge.Span `json:"forgot,omitempty"` // when the server lost what it knew
+	Workers []string     `json:"workers"`          // by lane
+	Holds   judge.Holds  `json:"-"`
 }
 
-// A Span is a time in which a server lost what it knew. Who held then may hold beside others until he learns of it, and
-// tokens tell them apart; all other holds are judged as ever.
-type Span struct{ From, To time.Duration }
-
-// Readers are the permits of a read-write lock: a writer takes all of them, and a reader one.
-const Readers = everything
-
 // A piece of a history is so many holds, in the order of their tokens, and some of those before. To leave holds out of a
-// legal history leaves a legal one, so that a piece may be judged alone; what lies further apart is for [Holds.Overlaps]
-// and [Holds.Tokens].
+// legal history leaves a legal one, so that a piece may be judged alone; what lies further apart is for
+// [judge.Holds.Overlaps] and [judge.Holds.Tokens].
 const (
 	piece  = 1000
 	margin = 100
@@ -38,22 +32,23 @@ const (
 // Judge returns how many operations a model has gone through, and what is wrong with the history. A piece that could not
 // be judged within the limit is wrong too.
 func (h History) Judge(limit time.Duration) (judged int, wrong []string) {
-	certain := h.remembered()
-	wrong = append(h.Holds.Tokens(), certain.Overlaps(h.Permits)...)
+	forgotten := judge.Forgot(h.Forgot)
+	wrong = append(h.Holds.Tokens(h.Permits, forgotten), h.Holds.Overlaps(h.Permits, forgotten)...)
 	model := Semaphore(h.Permits)
 	switch h.Permits {
 	case 1:
 		model = Mutex
-	case Readers:
+	case judge.Readers:
 		model = RWLock
 	}
-	sorted := certain.by(byToken)
+	sorted := slices.DeleteFunc(slices.Clone(h.Holds), func(x judge.Hold) bool { return forgotten(&x, x.Got) })
+	slices.SortStableFunc(sorted, func(a, b judge.Hold) int { return judge.ByToken(&a, &b) })
 	for i := range sorted { // Readers share a token for as long as one of them holds, who may be the one that is left out.
 		sorted[i].Token = uint64(i + 1)
 	}
 	for from := 0; from < len(sorted); from += piece {
 		part := sorted[max(0, from-margin):min(from+piece, len(sorted))]
-		for _, v := range Judge(model, part.ops(), limit, "") {
+		for _, v := range Judge(model, operations(part), limit, "") {
 			judged += v.Ops
 			switch {
 			case v.Unknown:
@@ -69,21 +64,6 @@ func (h History) Judge(limit time.Duration) (judged int, wrong []string) {
 	return judged, wrong
 }
 
-// remembered are the holds but for those that a server may have forgotten: called before it had lost what it knew, and not
-// over when that began.
-func (h History) remembered() (holds Holds) {
-	for _, x := range h.Holds {
-		end := x.Deadline
-		if x.Released != Never {
-			end = x.Released
-		}
-		if !slices.ContainsFunc(h.Forgot, func(s Span) bool { return x.Called <= s.To && end >= s.From }) {
-			holds = append(holds, x)
-		}
-	}
-	return holds
-}
-
 // Evidence judges a history and writes it down with what was found.
 func (h History) Evidence(t evidence.Test) (wrong []string) {
 	judged, wrong := h.Judge(patience)
@@ -97,9 +77,9 @@ func (h History) Evidence(t evidence.Test) (wrong []string) {
 	return wrong
 }
 
-// ops are the holds as operations. A hold that was not released, or nobody knows with what effect, may have ended from
+// operations are holds as a model wants them. A hold that was not released, or nobody knows with what effect, may have ended from
 // the last moment on at which its holder was certain.
-func (hs Holds) ops() (ops []Op) {
+func operations(hs judge.Holds) (ops []Op) {
 	for _, h := range hs {
 		o := Op{Verb: Acquire, Name: h.Name, Lane: h.Lane, Hold: h.ID, Permits: h.Permits, Shared: h.Shared}
 		end := o
@@ -137,7 +117,8 @@ type plain History
 // MarshalJSON writes each hold as a row of numbers.
 func (h History) MarshalJSON() ([]byte, error) {
 	f := file{plain: plain(h)}
-	sorted := h.Holds.by(func(a, b *Hold) int { return cmp.Compare(a.Called, b.Called) })
+	sorted := slices.Clone(h.Holds)
+	slices.SortStableFunc(sorted, func(a, b judge.Hold) int { return cmp.Compare(a.Called, b.Called) })
 	if len(sorted) > 0 {
 		f.From = sorted[0].Called
 	}
@@ -162,7 +143,7 @@ func (h *History) UnmarshalJSON(text []byte) error {
 	}
 	*h = History(f.plain)
 	for i, row := range f.Holds {
-		x := Hold{ID: i + 1, Name: h.Name, Lane: int(row[colLane]), Called: f.From + time.Duration(row[colCalled]), Released: Never, Lost: Never}
+		x := judge.Hold{ID: i + 1, Name: h.Name, Lane: int(row[colLane]), Called: f.From + time.Duration(row[colCalled]), Released: Never, Lost: Never}
 		x.Got = x.Called + time.Duration(row[colWaited])
 		x.Releasing = x.Got + time.Duration(row[colHeld])
 		x.Deadline = x.Releasing + time.Duration(row[colLasts])
@@ -170,14 +151,14 @@ func (h *History) UnmarshalJSON(text []byte) error {
 			x.Released = x.Releasing + time.Duration(row[colReleased])
 		}
 		x.Token, x.Permits = uint64(row[colToken]), row[colTakes]
-		x.Shared = h.Permits == Readers && x.Permits == 1
+		x.Shared = h.Permits == judge.Readers && x.Permits == 1
 		h.Holds = append(h.Holds, x)
 	}
 	return nil
 }
 
 // Collect makes histories, one of each object, of holds whose workers are told by name.
-func Collect(holds []Hold, workers []string, permits func(name string) int64, forgot []Span) (all []*History) {
+func Collect(holds []judge.Hold, workers []string, permits func(name string) int64, forgot []judge.Span) (all []*History) {
 	for i, x := range holds {
 		at := slices.IndexFunc(all, func(h *History) bool { return h.Name == x.Name })
 		if at < 0 {
@@ -190,7 +171,7 @@ func Collect(holds []Hold, workers []string, permits func(name string) int64, fo
 			x.Lane = len(h.Workers)
 			h.Workers = append(h.Workers, workers[i])
 		}
-		x.Shared = h.Permits == Readers && x.Permits == 1
+		x.Shared = h.Permits == judge.Readers && x.Permits == 1
 		h.Holds = append(h.Holds, x)
 	}
 	return all

@@ -75,10 +75,7 @@ func TestALockWithCohortsInTrouble(t *testing.T) {
 func (a *arena) judgeBesides(names []string) {
 	a.t.Helper()
 	for _, name := range names {
-		hs := a.Holds(name)
-		require.Empty(a.t, hs.Tokens())
-		require.Empty(a.t, hs.Overlaps(1))
-		require.Empty(a.t, hs.Losses())
+		require.Empty(a.t, a.Holds(name).Wrong(1))
 	}
 }
 

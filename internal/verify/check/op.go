@@ -3,14 +3,15 @@ package check
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"sort"
 	"time"
+
+	"github.com/headwaiter/headwaiter/internal/verify/judge"
 )
 
-// Never is the return of a call that was not answered: it may have its effect at any time.
-const Never time.Duration = math.MaxInt64
+// Never is the return of a call that was not answered.
+const Never = judge.Never
 
 // A Verb is what an operation asks for.
 type Verb string

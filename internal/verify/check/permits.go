@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/headwaiter/headwaiter/internal/verify/judge"
 )
 
 // grip is one of several holds on a semaphore or a read-write lock.
@@ -30,9 +32,6 @@ func (s permits) Same(other State) bool {
 	return s.token == o.token && s.group == o.group && s.now == o.now && slices.Equal(s.grips, o.grips)
 }
 
-// everything is what a writer has of a read-write lock, and more readers than there are.
-const everything = int64(1) << 30
-
 // Semaphore is the model of a semaphore: the permits of leases that are not over never exceed the limit, each
 // hold has a token above all before. The verbs are those of [Mutex], without entries.
 //
@@ -50,11 +49,11 @@ func Semaphore(limit int64) Model {
 var RWLock = Model{
 	Init: func() State { return permits{} },
 	Step: func(s State, o Op) []State {
-		wants := everything
+		wants := judge.Readers
 		if o.Shared {
 			wants = 1
 		}
-		return s.(permits).step(o, everything, wants)
+		return s.(permits).step(o, judge.Readers, wants)
 	},
 	Bound: func(ops []Op) []Op { return bound(ops, false) },
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/barrier"
+	"github.com/headwaiter/headwaiter/internal/verify/judge"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -74,7 +75,7 @@ type Want struct {
 
 // held is a hold and the leases on it. The recorder's lock guards it.
 type held struct {
-	Hold
+	judge.Hold
 	open int // leases that are not released
 }
 
@@ -84,7 +85,6 @@ type Lease struct {
 	recorder *Recorder
 	want     Want
 	held     *held
-	entry    int // which of the hold's entries it is; -1 if it is the first lease
 	stop     func() bool
 	with     []*Lease // the same lease on other names
 }
@@ -167,12 +167,12 @@ func (r *Recorder) failed(w Want, id int, call time.Duration, err error) {
 func (r *Recorder) got(w Want, id int, call time.Duration, l *lease.Lease) *Lease {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h := &held{open: 1, Hold: Hold{
+	h := &held{open: 1, Hold: judge.Hold{
 		ID: id, Name: w.Name, Lane: w.Lane, Called: call, Got: r.now(), Token: l.Token(), Permits: max(w.Permits, 1),
 		Shared: w.Shared, Tried: w.Try, Deadline: r.At(l.Deadline()), Releasing: Never, Released: Never, Lost: Never,
 	}}
 	if w.Writes {
-		h.Permits = everything
+		h.Permits = judge.Readers
 	}
 	r.held = append(r.held, h)
 	o := r.op(w, Acquire, id)
@@ -181,7 +181,7 @@ func (r *Recorder) got(w Want, id int, call time.Duration, l *lease.Lease) *Leas
 	if w.Value != 0 {
 		r.add(Op{Verb: Set, Name: w.Name, Lane: w.Lane + partyLanes, Hold: id, Number: w.Value, Return: h.Got}, call)
 	}
-	return r.watch(&Lease{Lease: l, recorder: r, want: w, held: h, entry: -1})
+	return r.watch(&Lease{Lease: l, recorder: r, want: w, held: h})
 }
 
 func (r *Recorder) op(w Want, v Verb, hold int) Op {
@@ -229,11 +229,10 @@ func (l *Lease) Enter(lock func(context.Context) (*lease.Lease, error)) (*Lease,
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h.open++
-	h.Entries = append(h.Entries, Entry{Call: call, Return: r.now(), Leave: Never, Left: Never})
 	o := r.op(l.want, Enter, h.ID)
 	o.Token = h.Token
 	r.add(o, call)
-	return r.watch(&Lease{Lease: inner, recorder: r, want: l.want, held: h, entry: len(h.Entries) - 1}), nil
+	return r.watch(&Lease{Lease: inner, recorder: r, want: l.want, held: h}), nil
 }
 
 // Release gives the lease back, with all of its names.
@@ -259,9 +258,6 @@ func (l *Lease) releasing(call time.Duration) {
 	if h.open == 0 {
 		h.Releasing = call
 	}
-	if l.entry >= 0 {
-		h.Entries[l.entry].Leave = call
-	}
 }
 
 func (l *Lease) released(call time.Duration, err error) {
@@ -278,8 +274,6 @@ func (l *Lease) released(call time.Duration, err error) {
 		o.Outcome, o.Return = Unknown, Never
 	case h.Releasing == call:
 		h.Released = now
-	case l.entry >= 0:
-		h.Entries[l.entry].Left = now
 	}
 	l.stop()
 	r.add(o, call)
@@ -410,15 +404,13 @@ func (r *Recorder) Reset(name string, lane int, call func() error) error {
 
 // Holds returns the holds of an object, by the order of their calls. Those that have not ended are certain
 // until the deadline that they had when they were last looked at.
-func (r *Recorder) Holds(name string) Holds {
+func (r *Recorder) Holds(name string) judge.Holds {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var all Holds
+	var all judge.Holds
 	for _, h := range r.held {
 		if h.Name == name {
-			found := h.Hold
-			found.Entries = slices.Clone(h.Entries)
-			all = append(all, found)
+			all = append(all, h.Hold)
 		}
 	}
 	return all

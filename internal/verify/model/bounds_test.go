@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -14,12 +15,8 @@ import (
 // and the invariants.
 func onBoth(t *testing.T, run func(t *testing.T, p *player)) {
 	t.Parallel()
-	t.Run("miniredis", func(t *testing.T) {
-		t.Parallel()
-		run(t, newPlayer(startEmbedded(t), keysOf(0)))
-	})
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
+	kit.Beside(t, "miniredis", func(t *testing.T) { run(t, newPlayer(startEmbedded(t), keysOf(0))) })
+	kit.Beside(t, "redis", func(t *testing.T) {
 		s, _ := startStandalone(t)
 		run(t, newPlayer(s, keysOf(0)))
 	})
@@ -28,9 +25,7 @@ func onBoth(t *testing.T, run func(t *testing.T, p *player)) {
 // must sends a request, which must do what the model says.
 func (p *player) must(t *testing.T, r Request) lua.Tuple {
 	t.Helper()
-	reply, err := p.send(r)
-	require.NoError(t, err)
-	return reply
+	return kit.Got(p.send(r))(t)
 }
 
 // queued puts silent tickets into the queue, whose grants would last 20 ms.
@@ -274,7 +269,7 @@ func TestOneLookServesAllTicketsOfACheck(t *testing.T) {
 		check.Bounds = map[string]line.Bound{}
 		for n := range uint64(5) {
 			a := lua.Arrival{Ticket: ticket("a", n+1), Arrival: p.now + 100 + int64(n)}
-			check.Tickets, check.Bounds[a.Ticket] = append(check.Tickets, a), line.Bound{Limit: 3, Left: -1}
+			check.Tickets, check.Bounds[a.Ticket] = append(check.Tickets, a), line.Bound{Limit: 3}
 		}
 		reply := p.must(t, check)
 		require.Equal(t, 1, reply.Skipped)

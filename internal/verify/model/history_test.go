@@ -59,13 +59,15 @@ type step struct {
 	size   int         // of a crowd
 	fresh  bool        // a new ticket, though the last one has not ended
 	final  bool
-	wants  bool // a renewal of a holder that wants to be told when somebody waits
-	late   bool // the not-after has passed
-	blank  bool // subscribers are not counted
-	lost   bool // the client does not get the reply
-	twice  bool // sent twice in a row
-	ahead  bool // a crowd that came before everybody else
-	single bool // a crowd of one client
+	least  int64 // ms, of a renewal, after which a name rests
+	rests  bool  // of an end
+	wants  bool  // a renewal of a holder that wants to be told when somebody waits
+	late   bool  // the not-after has passed
+	blank  bool  // subscribers are not counted
+	lost   bool  // the client does not get the reply
+	twice  bool  // sent twice in a row
+	ahead  bool  // a crowd that came before everybody else
+	single bool  // a crowd of one client
 
 	// Of a history of several locks.
 	names int  // which of them, a bit each; none: the first
@@ -74,7 +76,8 @@ type step struct {
 
 var (
 	leases     = []int64{1000, 10000, 50, 1, 600000, 2000, 300, 5000}
-	bounds     = []*line.Bound{nil, {Limit: 1, Left: -1}, nil, {Limit: 2, Left: -1}, {Left: second}, nil, {Limit: 3, Left: 300 * 1000}}
+	leasts     = []int64{30000, 2000, 200000, 5000, 600000, 1000, 50, 1}
+	bounds     = []*line.Bound{nil, {Limit: 1}, nil, {Limit: 2}, nil, {Limit: 3}}
 	grants     = []int64{500, 2000, 1, 300000}
 	askModes   = []string{lua.Wait, lua.Wait, lua.Wait, lua.Wait, lua.Wait, lua.Look, lua.Look, lua.Try}
 	checkModes = []string{lua.Hears, lua.Hears, lua.Hears, lua.Hears, lua.Proven, lua.Proven, lua.Deaf, lua.Deaf}
@@ -145,6 +148,11 @@ func decodeStep(a, b, c, d byte) step {
 		s.bound = bounds[int(b)/clients/slots%len(bounds)]
 	case opRenew:
 		s.lease, s.final, s.wants = leases[d%8], c>>3%4 == 0, d>>3%2 == 1
+		if d>>4%2 == 1 && !s.wants {
+			s.least = leasts[c>>3%8]
+		}
+	case opEnd:
+		s.rests = d>>1%2 == 1
 	case opMove:
 		s.lease, s.grant, s.final = leases[d%8], grants[d>>3%4], c>>3%4 == 0
 	case opCheck:
@@ -186,6 +194,8 @@ func (s step) String() string {
 	b.Say(s.op == opRenew, "lease %d ms", s.lease)
 	b.Say((s.op == opAsk || s.op == opRenew) && s.final, "final")
 	b.Say(s.wants, "wants")
+	b.Say(s.least > 0, "rests %d ms", s.least)
+	b.Say(s.rests, "rests")
 	b.Say(s.head != 0, "head start %d µs", s.head)
 	b.Say(s.op == opPass || s.op == opClock, "%d µs", s.micros)
 	b.Say(s.bound != nil, "bound %v", s.bound)

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
@@ -42,7 +43,7 @@ func (j *judge) step(h happened) error {
 	j.spent(h)
 	return errors.Join(
 		expiry(h), numbers(h), noticed(h), j.grant(h), h.owners(), h.order(), h.dropped(), h.messages(), h.answer(),
-		h.untouched(), h.placed(), h.room(), h.forgotten(), h.told(),
+		h.untouched(), h.rests(), h.placed(), h.room(), h.forgotten(), h.told(),
 	)
 }
 
@@ -110,6 +111,9 @@ func (h *happened) freed() bool {
 	switch r := h.request.(type) {
 	case End:
 		token, owner := h.before.number("token"), h.before.owner()
+		if lua.Rests(owner) && strings.HasPrefix(owner, resting(r.Ticket)) {
+			return !r.Rests && r.Token == 0
+		}
 		return r.Ticket == owner && (r.Token == 0 || r.Token >= token && r.Token <= token+passesOf(owner))
 	case Force:
 		return h.reply.Status == lua.Done
@@ -129,7 +133,26 @@ func (h *happened) moved() bool {
 
 // granted reports whether the script granted the lock to somebody.
 func (h *happened) granted() bool {
-	return h.after.owner() != "" && h.after.number("token") != h.before.number("token")
+	return h.after.owner() != "" && h.after.number("token") != h.before.number("token") && !lua.Rests(h.after.owner())
+}
+
+// rests: a name that was to stay taken does so, whatever becomes of the hold, unless nobody has used it, or it is released by
+// force; and no longer.
+func (h *happened) rests() error {
+	end, ends := h.request.(End)
+	until := min(h.before.rests(), h.now+h.before.least())
+	over := until > h.now && h.after.owner() != h.before.owner() && !h.moved()
+	_, forced := h.request.(Force)
+	kept := over && !(h.freed() && (forced || ends && !end.Rests))
+	switch {
+	case kept && (!lua.Rests(h.after.owner()) || h.after.number("until") != until):
+		return fmt.Errorf("the name was to stay taken until %d, and is %q until %d", until, h.after.owner(), h.after.number("until"))
+	case lua.Rests(h.after.owner()) && h.after.owner() != h.before.owner() && !kept:
+		return fmt.Errorf("%s rests, and nobody wanted that", h.after.owner())
+	case h.moved() && until > h.now && h.after.rests() < until:
+		return fmt.Errorf("moved, and the name stays taken until %d, not %d", h.after.rests(), until)
+	}
+	return nil
 }
 
 // queue is the queue when it was served: with what a check queued again, without what ended.
@@ -170,6 +193,9 @@ func expiry(h happened) error {
 	if err := h.spare(); err != nil {
 		return err
 	}
+	if rests := min(h.after.rests(), h.now+h.after.least()); rests > h.now && h.after.left[0] < rests-h.now+44*second {
+		return fmt.Errorf("the lock key lives for %d µs, the name stays taken for %d", h.after.left[0], rests-h.now)
+	}
 	until, lease := h.after.number("until"), h.after.lease()
 	if h.after.owner() == "" || until-h.now > lease {
 		return nil
@@ -194,7 +220,7 @@ func (h *happened) spare() error {
 	need := max(h.now, min(token, h.now+line.ForgedAhead), h.now+2*max(line.LongLook, int64(len(h.before.queue)+1)*line.LookEach))
 	if h.after.owner() != "" {
 		lease := stage.Lease(h.after.owner())
-		need = max(need, h.after.number("until"), h.now+lease)
+		need = max(need, h.after.number("until"), h.after.rests(), h.now+lease)
 	}
 	if !h.granted() && !h.freed() || left <= need-h.now+line.MostKept+second+h.back {
 		return nil

@@ -55,6 +55,10 @@ type Hash struct {
 	Idle  bool     // and nobody uses the hold now
 	Began [2]int64 // the last token that was not the time of its grant, and that time
 
+	Rests  int64 // until when the name stays taken whatever becomes of the hold with the token
+	Least  int64 // for how long at the most
+	Stayed int64 // that token; 0: no hold
+
 	Moved string // the ticket from which the hold moved to another, the last time
 
 	Who string // of an election: what its leader said of itself
@@ -76,6 +80,22 @@ func (h *Hash) Since() int64 {
 		return h.Began[1]
 	}
 	return h.Token
+}
+
+// rests is until when the name stays taken if the present hold ends now; 0 if nobody has asked for that.
+func (h *Hash) rests(now int64) int64 {
+	if h.Owner == "" || h.Stayed != h.Token {
+		return 0
+	}
+	return min(h.Rests, now+h.Least)
+}
+
+// least is the longest that it stays taken so.
+func (h *Hash) least() int64 {
+	if h.Stayed != h.Token {
+		return 0
+	}
+	return h.Least
 }
 
 // lease is the longest that the present hold can last, from a renewal or from its grant.
@@ -115,6 +135,9 @@ func (h *Hash) Fields() map[string]string {
 		f["phase"] = h.phase()
 	}
 	line.Texts(f, map[string]string{"who": h.Who, "moved": h.Moved})
+	if h.Stayed != 0 {
+		f["rests"] = fmt.Sprintf("%d:%d:%d", h.Stayed, h.Rests, h.Least)
+	}
 	if h.Began[0] != 0 {
 		f["since"] = fmt.Sprintf("%d:%d", h.Began[0], h.Began[1])
 	}

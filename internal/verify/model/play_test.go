@@ -51,12 +51,7 @@ func newPlayer(s backend, k lua.Keys) *player {
 
 // play plays a history to its end or to the first difference.
 func (p *player) play(h history) (err error) {
-	defer func() {
-		for i := range clients {
-			_ = p.server.Wake(p.keys, stage.ClientName(i), false)
-		}
-		_ = p.server.Remove(append(p.keys.All(), p.keys.History)...)
-	}()
+	defer stage.Leave(p.server, p.keys, clients, p.keys.History)
 	p.server.Deny(false, false)
 	if _, err := p.server.Woken(p.keys); err != nil {
 		return err
@@ -68,12 +63,7 @@ func (p *player) play(h history) (err error) {
 			}
 		}
 	}
-	for i, s := range h.steps {
-		if err := p.step(s); err != nil {
-			return fmt.Errorf("step %d, %s:\n%w\n  played:\n    %s", i+1, s, err, strings.Join(p.log, "\n    "))
-		}
-	}
-	return nil
+	return stage.Through(h.steps, p.step, &p.log)
 }
 
 func (p *player) hear(client int, on bool) error {
@@ -83,9 +73,7 @@ func (p *player) hear(client int, on bool) error {
 }
 
 func (p *player) step(s step) error {
-	if p.server.Frozen() {
-		p.now = p.server.Now()
-	}
+	stage.Tick(p.server, &p.now)
 	switch s.op {
 	case opHear, opHush:
 		return p.hear(s.client, s.op == opHear)
@@ -123,9 +111,7 @@ func (p *player) step(s step) error {
 
 // expire lets the keys of the model go with the time, and looks whether those of the server do.
 func (p *player) expire() error {
-	if p.server.Frozen() {
-		p.now = p.server.Now()
-	}
+	stage.Tick(p.server, &p.now)
 	held, until := p.before.owner() != "", p.before.number("until")
 	p.elapse()
 	if held && until > p.now && p.model.Lock.Owner == "" {
@@ -150,12 +136,8 @@ func (p *player) remove(choice int) error {
 	p.model.Delete(which[0], which[1], which[2])
 	p.judge.deleted(which[0])
 	p.log = append(p.log, fmt.Sprint("delete ", which))
-	for i, key := range p.keys.All() {
-		if which[i] {
-			if err := p.server.Remove(key); err != nil {
-				return err
-			}
-		}
+	if err := stage.Lose(p.server, p.keys, which[:]); err != nil {
+		return err
 	}
 	return p.compare()
 }
@@ -248,7 +230,8 @@ func (p *player) build(s step) Request {
 		}
 		r := End{Ticket: t.text, Token: max(token, 0), Floor: floor, Uncounted: s.blank, Note: note, Above: t.token}
 		known := p.before.owner() != t.text || p.before.number("token") == t.token
-		r.Light = r.Token == 0 && !s.blank && known && floor < p.now+line.ForgedAhead && s.size%2 == 0
+		r.Rests = s.rests
+		r.Light = r.Token == 0 && !r.Rests && !s.blank && known && floor < p.now+line.ForgedAhead && s.size%2 == 0
 		return r
 	case opRenew:
 		if owner := p.find(p.before.owner()); owner != nil && s.choice > 2 {
@@ -269,6 +252,12 @@ func (p *player) build(s step) Request {
 			return Renew{
 				Ticket: t.text, Token: token, Lease: min(s.lease, t.ticket.Lease.Milliseconds()), Phase: says, NotAfter: notAfter,
 				Wants: true, Marked: !s.final && s.choice%2 == 0,
+			}
+		}
+		if s.least > 0 {
+			return Renew{
+				Ticket: t.text, Token: token, Lease: min(s.lease, t.ticket.Lease.Milliseconds()), Phase: phase(s.final), NotAfter: notAfter,
+				Least: s.least,
 			}
 		}
 		if latest := t.kept - lua.Least.Microseconds() - t.renewed*millisecond; latest >= p.now && s.choice > 2 && s.choice < 7 {
@@ -298,6 +287,7 @@ func (p *player) build(s step) Request {
 			}
 		}
 		slices.SortFunc(r.Tickets, line.Order)
+		r.Together = s.mode == lua.Hears && len(r.Bounds) == 0 && s.choice%4 != 0
 		return r
 	}
 	return Force{Token: [...]int64{0, p.highest, p.highest, p.highest - 1}[s.choice%4], Floor: floor, Uncounted: s.blank}
@@ -361,6 +351,9 @@ func (p *player) send(r Request) (lua.Tuple, error) {
 	p.elapse()
 	pre := p.model.Clone()
 	want := r.Run(p.model, p.now)
+	if err := p.noNews(r, pre.Clone(), p.model, want); err != nil {
+		return reply, err
+	}
 	sent, err := p.server.Woken(p.keys)
 	if err != nil {
 		return reply, err
@@ -373,6 +366,29 @@ func (p *player) send(r Request) (lua.Tuple, error) {
 	p.server.Deny(false, false)
 	p.note(r, reply, sent)
 	return reply, err
+}
+
+// noNews holds a look with others against the check that it stands for: that would have nothing to do, and say the same.
+func (p *player) noNews(r Request, before, after *Mutex, reply lua.Tuple) error {
+	c, ok := r.(Check)
+	if !ok || !c.Together {
+		return nil
+	}
+	if _, calm := c.together(before.Clone(), reply.Now); !calm {
+		return nil
+	}
+	p.seen["looked together"]++
+	c.Together = false
+	check := c.Run(before, reply.Now)
+	check.Waiting = 0
+	before.Lock.Kept = after.Lock.Kept // That of the first ticket may be later.
+	if err := line.SameReply(check, reply); err != nil || len(before.Sent) > 0 {
+		return fmt.Errorf("a check of its own sends %v, and\n%w", before.Sent, err)
+	}
+	if is, was := expected(after, reply.Now), expected(before, reply.Now); is.text() != was.text() {
+		return fmt.Errorf("a check of its own leaves\n%s\n  and not\n%s", was.text(), is.text())
+	}
+	return nil
 }
 
 // took holds what the lock shows of a request against the model and the invariants.
@@ -404,6 +420,12 @@ func (p *player) note(r Request, reply lua.Tuple, messages []stage.Message) {
 	}
 	if r, ok := r.(Renew); ok && r.Wants && reply.Status == lua.Granted {
 		p.seen["phase "+p.before.lock["phase"]]++
+	}
+	if r, ok := r.(Renew); ok && r.Least > 0 && reply.Status == lua.Granted {
+		p.seen["stays"]++
+	}
+	if lua.Rests(p.before.owner()) {
+		p.seen["rests "+r.Script().Name]++
 	}
 	for flag := int64(1); flag <= lua.Wanted; flag *= 2 {
 		if reply.Has(flag) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
@@ -142,8 +143,7 @@ func (p *player) whole(t *testing.T, what string) string {
 func (p *player) startOver(t *testing.T) {
 	t.Helper()
 	require.NoError(t, p.server.Remove(append(p.keys.All(), p.keys.History)...))
-	_, err := p.server.Woken(p.keys)
-	require.NoError(t, err)
+	require.NoError(t, kit.Err(p.server.Woken(p.keys)))
 	fresh := newPlayer(p.server, p.keys)
 	fresh.highest, fresh.model.History = p.highest, p.model.History
 	*p = *fresh
@@ -172,15 +172,13 @@ func TestFullMemoryStopsOnlyWhoWouldAdd(t *testing.T) {
 				refused++
 				require.ErrorContains(t, err, "OOM", what)
 				require.IsType(t, Ask{}, r, "%s: %v", what, err)
-				state, err := p.server.state(p.keys)
-				require.NoError(t, err)
+				state := kit.Got(p.server.state(p.keys))(t)
 				state.untimed() // As what was there before is.
 				require.Equal(t, before, state.text(), what)
 			} else {
 				require.NoError(t, line.SameReply(r.Run(trial, reply.Now), reply), what)
 				if want := expected(trial, reply.Now); reply.Now != 0 {
-					state, err := p.server.state(p.keys)
-					require.NoError(t, err)
+					state := kit.Got(p.server.state(p.keys))(t)
 					want.untimed()
 					state.untimed()
 					require.Equal(t, want.text(), state.text(), what)
@@ -208,9 +206,7 @@ func TestTheFirstOfSeveralRenewalsProlongsItsKey(t *testing.T) {
 		fill(false)
 		require.NoError(t, err)
 		require.NotContains(t, not, 1)
-		ms, err := server.Do("PTTL", p.keys.Lock).AsInt64()
-		require.NoError(t, err)
-		return ms
+		return kit.Got(server.Do("PTTL", p.keys.Lock).AsInt64())(t)
 	}
 	require.Greater(t, left("nothing is there"), int64(50_000))
 	require.LessOrEqual(t, left(beside.key), int64(20_000))
@@ -230,12 +226,8 @@ func TestAHoldWhoseFirstRenewalWasLostIsRenewedWhole(t *testing.T) {
 	}), 2)
 	require.NoError(t, err)
 	require.Empty(t, not)
-	phase, err := server.Do("HGET", p.keys.Lock, "phase").ToString()
-	require.NoError(t, err)
-	require.Equal(t, lua.PhaseHeld, phase)
-	ms, err := server.Do("PTTL", p.keys.Lock).AsInt64()
-	require.NoError(t, err)
-	require.Greater(t, ms, int64(50_000))
+	require.Equal(t, lua.PhaseHeld, kit.Got(server.Do("HGET", p.keys.Lock, "phase").ToString())(t))
+	require.Greater(t, kit.Got(server.Do("PTTL", p.keys.Lock).AsInt64())(t), int64(50_000))
 }
 
 // What somebody else wrote into the queue stops nobody for long.
@@ -253,4 +245,27 @@ func TestAMemberThatIsNoTicketIsDropped(t *testing.T) {
 			p.startOver(t)
 		}
 	})
+}
+
+// A ticket that a late ask has queued behind those whom it was ahead of comes to its place by a check, which a look with others
+// leaves to it.
+func TestALookWithOthersLeavesALaterPlaceToACheck(t *testing.T) {
+	h, k := startEmbedded(t), keysOf(0)
+	holder, waits := "a:1:x:1:10000:2000", "b:1:x:1:10000:2000"
+	for _, ticket := range []string{holder, waits} {
+		_, err := h.run(k, 0, Ask{Ticket: ticket, Mode: lua.Wait, NotAfter: h.Now(), Phase: lua.PhaseHeld})
+		require.NoError(t, err)
+	}
+	arrival := h.Now()
+	look := Check{Client: "b", Mode: lua.Hears, NotAfter: h.Now(), Tickets: []lua.Arrival{{Ticket: waits, Arrival: arrival}}, Together: true}
+	reply, err := h.run(k, 0, look)
+	require.NoError(t, err)
+	require.Zero(t, reply.Waiting, "it needs no check")
+	require.NoError(t, h.Do("ZADD", k.Queue, stage.Decimal(arrival+1), waits).Error())
+	reply, err = h.run(k, 0, look)
+	require.NoError(t, err)
+	require.Equal(t, 1, reply.Waiting)
+	all, err := h.state(k)
+	require.NoError(t, err)
+	require.Equal(t, []scored{{waits, stage.Decimal(arrival)}}, all.queue)
 }

@@ -35,6 +35,7 @@ type End struct {
 	Floor     int64
 	Uncounted bool
 	Note      string
+	Rests     bool // it was used: the name stays taken for as long as its renewal has said
 
 	Light bool  // without all keys, if that will do
 	Above int64 // and with this token of its hold, from which the floor is told
@@ -57,6 +58,8 @@ type Renew struct {
 
 	// What a reentrant hold tells of how often it was entered; nothing where Count is 0.
 	Revision, Count int64
+	// For how many ms from its grant the name is to stay taken; 0: not longer than it is held.
+	Least int64
 }
 
 // A Check is a request of fairlock/check.
@@ -69,6 +72,8 @@ type Check struct {
 	Tickets   []lua.Arrival
 	Bounds    map[string]line.Bound // of those that never had a place
 	Heads     map[string]int64      // µs, of those that have a head start
+
+	Together bool // with those of other names, if there is no news
 }
 
 // A Force is a request of fairlock/force.
@@ -107,7 +112,10 @@ func (End) Script() *lua.Script { return lua.Fairlock.End }
 // Args returns what the script gets.
 func (r End) Args() []string {
 	args := stage.Args(r.Ticket, r.Floor, r.Token, !r.Uncounted)
-	if r.Note != "" {
+	switch {
+	case r.Rests:
+		args = append(args, r.Note, lua.EndRests)
+	case r.Note != "":
 		args = append(args, r.Note)
 	}
 	return args
@@ -119,7 +127,10 @@ func (Renew) Script() *lua.Script { return lua.Fairlock.Renew }
 // Args returns what the script gets.
 func (r Renew) Args() []string {
 	args := stage.Args(r.Ticket, r.Token, r.Lease, r.Phase, r.NotAfter)
-	if r.Count > 0 {
+	switch {
+	case r.Least > 0:
+		args = append(args, stage.Decimal(r.Least))
+	case r.Count > 0:
 		args = append(args, stage.Decimal(r.Revision)+":"+stage.Decimal(r.Count))
 	}
 	return args
@@ -134,7 +145,7 @@ func (r Check) Args() []string {
 }
 
 // Script returns fairlock/force.
-func (Force) Script() *lua.Script { return lua.Fairlock.Force }
+func (Force) Script() *lua.Script { return lua.Fairlock.Force.Plain() }
 
 // Args returns what the script gets.
 func (r Force) Args() []string { return stage.Args(r.Token, r.Floor, !r.Uncounted) }
@@ -193,15 +204,7 @@ func (r Ask) full(c *call, usual bool) (oldest int64, full bool) {
 			return oldest, full
 		}
 	}
-	return c.Full(*r.Bound, r.at(c.Now), 0)
-}
-
-// at is the time at which a ticket comes.
-func (r Ask) at(now int64) int64 {
-	if r.Arrival != 0 {
-		return r.Arrival
-	}
-	return now - r.Head
+	return c.Full(*r.Bound, 0)
 }
 
 // atOnce grants where nobody holds and nobody waits.
@@ -247,7 +250,7 @@ func (r End) Run(m *Mutex, now int64) lua.Tuple {
 	c := m.call(now, lua.TicketClient(r.Ticket), r.Floor, !r.Uncounted)
 	c.Note = r.Note
 	owns := m.Lock.Owner == r.Ticket && (r.Token == 0 || c.among(r.Token))
-	if owns && len(m.Queue) == 0 && r.Token == 0 {
+	if owns && len(m.Queue) == 0 && r.Token == 0 && !r.Rests {
 		defer c.Calm()
 		return r.atOnce(c, 0)
 	}
@@ -278,9 +281,12 @@ func (r End) leave(c *call, owns bool, lowest int64) lua.Tuple {
 	status := lua.Done
 	var states []string
 	size := len(c.Queue)
+	rests := false
 	if owns {
 		c.past(c.Now, "released")
-		c.Lock.Owner = ""
+		if rests = r.Rests && c.rest(); !rests {
+			c.Lock.Owner = ""
+		}
 		if r.Token == c.Lock.Token && c.raise(c.Floor) {
 			c.Created = true
 		}
@@ -290,11 +296,14 @@ func (r End) leave(c *call, owns bool, lowest int64) lua.Tuple {
 		if c.Dequeue(r.Ticket) {
 			size--
 		}
+		if !r.Rests && r.Token == 0 && c.held() && strings.HasPrefix(c.Lock.Owner, resting(r.Ticket)) {
+			c.Lock.Owner = "" // Nobody has used it.
+		}
 		if size == 0 {
 			c.forget()
 		}
 	}
-	over := !c.held() || c.over() || c.stepped()
+	over := rests || !c.held() || c.over() || c.stepped()
 	if over {
 		c.settle()
 		c.advance()
@@ -311,16 +320,10 @@ func (r End) leave(c *call, owns bool, lowest int64) lua.Tuple {
 			c.report()
 		}
 	}
-	return c.reply(status, -1, 0, 0, states...)
-}
-
-// raise lifts the last token, and reports whether it was lower.
-func (c *call) raise(to int64) bool {
-	below := c.Lock.Token < to
-	if below {
-		c.Lock.Token = to
+	if rests {
+		c.look()
 	}
-	return below
+	return c.reply(status, -1, 0, 0, states...)
 }
 
 // reason is why a ticket is not, or no longer, the owner.
@@ -354,7 +357,10 @@ func (r Renew) Run(m *Mutex, now int64) lua.Tuple {
 	if h.Idle = h.Wants && r.Phase == lua.PhaseIdle; r.Phase == lua.PhaseIdle {
 		h.Phase = lua.PhaseHeld
 	}
-	if e := h.Entries; r.Count > 0 && (e == nil || e.Token != r.Token || e.Revision < r.Revision) {
+	if r.Least > 0 {
+		c.open()
+		c.stay(r.Least * millisecond)
+	} else if e := h.Entries; r.Count > 0 && (e == nil || e.Token != r.Token || e.Revision < r.Revision) {
 		h.Entries = &Entries{r.Token, r.Revision, r.Count}
 	}
 	c.open()
@@ -366,6 +372,11 @@ func (r Renew) Run(m *Mutex, now int64) lua.Tuple {
 func (r Check) Run(m *Mutex, now int64) lua.Tuple {
 	if now > r.NotAfter {
 		return lua.Tuple{Status: lua.Late, Now: now}
+	}
+	if r.Together {
+		if reply, ok := r.together(m, now); ok {
+			return reply
+		}
 	}
 	c := m.call(now, r.Client, r.Floor, !r.Uncounted)
 	c.Calm()
@@ -458,15 +469,20 @@ func (r Move) Run(m *Mutex, now int64) lua.Tuple {
 	if h.Owner == r.From && len(c.Grants) == 0 && r.genuine() && (r.Token == 0 || h.Token == r.Token) {
 		c.open()
 		c.past(now, "moved")
+		rests := h.rests(now)
 		c.own(r.To, stage.Lease(r.To), r.Phase)
-		h.Moved = r.From
+		if h.Moved = r.From; rests > now {
+			h.Rests, h.Stayed = rests, h.Token
+		}
 	}
 	c.keep(len(m.Queue))
 	switch {
 	case h.Owner == r.To:
-		if len(m.Queue) > 0 && lua.InTransit(r.To) {
-			head := m.Queue[0].Ticket
-			c.Publish(lua.TicketClient(head), "L "+head)
+		if lua.InTransit(r.To) {
+			c.look()
+		}
+		if h.rests(now) > now {
+			return c.reply(lua.Granted, 0, 0, 0, lua.StateRests)
 		}
 		return c.reply(lua.Granted, 0, 0, 0)
 	case !r.genuine():

@@ -66,7 +66,8 @@ func (c *call) keepAt(waiting int, end bool) {
 	}
 	most := need
 	if c.held() {
-		need, least = max(need, c.Lock.Until), max(least, c.Lock.Until)
+		until := max(c.Lock.Until, c.Lock.rests(c.Now))
+		need, least = max(need, until), max(least, until)
 		most = max(need, c.Now+stage.Lease(c.Lock.Owner))
 	}
 	long := max(c.Lock.Kept, c.Lives) > most+line.MostKept
@@ -140,16 +141,69 @@ func (c *call) settle() {
 	if !c.over() {
 		return
 	}
-	ticket := h.Owner
+	ticket, phase := h.Owner, h.Phase
+	if lua.Rests(ticket) {
+		h.Owner = ""
+		return
+	}
 	c.past(h.Until, "expired")
-	h.Owner, h.Lapsed, c.Expired = "", ticket, 1
+	if !c.rest() {
+		h.Owner = ""
+	}
+	h.Lapsed, c.Expired = ticket, 1
 	h.Token += passesOf(ticket) // Nobody has said how many of them were used.
-	if h.Phase == lua.PhaseFinal {
+	if phase == lua.PhaseFinal {
 		return
 	}
 	c.Doubt(ticket)
-	if h.Phase == granted {
+	if phase == granted {
 		c.Roll()
+	}
+}
+
+// raise lifts the last token, and reports whether it was lower.
+func (c *call) raise(to int64) bool {
+	below := c.Lock.Token < to
+	if below {
+		c.Lock.Token = to
+	}
+	return below
+}
+
+// stay lets the name be taken for so long from the grant, or for as long as an earlier holder wanted.
+func (c *call) stay(least int64) {
+	h := &c.Lock
+	h.Rests, h.Least, h.Stayed = max(h.rests(c.Now), min(h.Since(), c.Now)+least), max(h.least(), least), h.Token
+	h.High = max(h.High, 1)
+	c.Created = true
+	c.keep(len(c.Queue))
+}
+
+// rest lets the name be taken by a ticket that nobody has, if it is to stay so for some time.
+func (c *call) rest() bool {
+	h := &c.Lock
+	until := h.rests(c.Now)
+	if until <= c.Now {
+		return false
+	}
+	ms := h.Least / millisecond
+	h.Owner = fmt.Sprintf("%s1:%d:%d", resting(h.Owner), ms, ms)
+	h.Until, h.Phase, h.Plain, h.Wants, h.Idle = until, lua.PhaseFinal, false, false, false
+	h.Rests, h.Least, h.Stayed = 0, 0, 0
+	return true
+}
+
+// resting is how the ticket begins by which a name rests after the hold of another.
+func resting(ticket string) string {
+	f := strings.Split(ticket, ":")
+	return f[0] + ":" + f[1] + ":" + string(lua.Resting) + ":"
+}
+
+// look tells the head to look.
+func (c *call) look() {
+	if len(c.Queue) > 0 {
+		head := c.Queue[0].Ticket
+		c.Publish(lua.TicketClient(head), "L "+head)
 	}
 }
 

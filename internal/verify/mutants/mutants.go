@@ -1,10 +1,14 @@
-// Package mutants holds seeded bugs, and what plants them, one by one, in a copy of the source tree, to see
-// whether the test that each names finds it: a suite that lets a known bug pass would let an unknown one pass
-// too.
+// Package mutants holds bugs that are put into the code on purpose, and runs for each the test that must find it. A
+// suite that lets a known bug pass would let an unknown one pass too.
 //
-// A bug is a file of list/: what it does, which rule or invariant of package waitqueue it breaks, a piece of
-// text of one source file, what stands in its place, and the test that must fail. The test of this package
-// sees that all of them still fit the source; `make mutants` plants them, and writes docs/mutants.md.
+// A bug is a file of list/: what it does, which rule or invariant of package waitqueue it breaks, a piece of text of one
+// source file, the text in its place, and the test that must fail. The test of this package sees that all of them still
+// fit the source.
+//
+// One build has all bugs. Each function that a bug changes begins with a branch that runs the changed body where the
+// environment names the bug, and scripts are read from a folder at run time. So a bug costs one run of its test, and
+// no compilation. The source tree stays as it is: the go command reads the changed files in place of those of the tree
+// (its flag -overlay), which a test that reads the source of the project cannot see. A bug in anything else than a function, such as a constant, has a build of its own.
 package mutants
 
 import (
@@ -90,12 +94,6 @@ func (m Mutant) Apply(text string) (string, error) {
 		return "", fmt.Errorf("mutant %s is stale: its old text is %d times in %s", m.Name, n, m.File)
 	}
 	return strings.Replace(text, m.Old, m.New, 1), nil
-}
-
-// top is the name of the test without its subtest.
-func (m Mutant) top() string {
-	name, _, _ := strings.Cut(m.Test, "/")
-	return name
 }
 
 // pattern is what -run wants to run the test alone.

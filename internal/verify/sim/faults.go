@@ -178,7 +178,7 @@ func endings(k Kind) []string {
 	case RWLock, Semaphore:
 		return []string{"", ":queue", ":suspects", ":holders"}
 	case Latch:
-		return []string{"", ":calls"}
+		return []string{""}
 	}
 	return []string{"", ":leases", ":arrivals", ":last", ":calls"}
 }
@@ -283,7 +283,7 @@ func (w *world) force(i, part int, o Object) {
 		for _, s := range w.servers {
 			if c, err := headwaiter.Dial(headwaiter.Options{Redis: s.operatorOption(), Name: "operator", WithoutSubscribe: w.plan.Polls}); err == nil {
 				clients = append(clients, c)
-				defer func() { _ = c.Close(context.Background()) }()
+				defer func() { _ = c.Shutdown(context.Background()) }()
 			}
 		}
 		_, _ = redlock.New(clients, name(i)).ForceRelease(ctx, 0)

@@ -58,8 +58,7 @@ func judgeAll(h *history, p Plan) {
 
 // lock judges what one lock of an object was held by.
 func (j *judge) lock(o Object, calls []*Call, part Parts) {
-	j.overlaps(o, calls, part)
-	j.tokens(o, calls)
+	j.holds(o, calls, part)
 	switch {
 	case o.layered():
 		j.cohorts(o, calls)
@@ -237,46 +236,6 @@ func (j *judge) excused(c *Call, o Object, part Parts, at time.Duration) bool {
 		}
 		return c.Begin <= t.To && at <= max(t.To, c.End)+o.Lease+o.Lease/100
 	})
-}
-
-// overlaps judges that no more hold at a time than may, by their own clocks.
-func (j *judge) overlaps(o Object, calls []*Call, part Parts) {
-	for _, b := range calls {
-		if b.Hold == nil {
-			continue
-		}
-		var writers, readers []*Call
-		var used int64
-		at := b.End
-		for _, a := range calls {
-			if a.Hold == nil || a.End > at || a.Hold.Ended && a.Hold.End <= at && a != b || j.excused(a, o, part, at) {
-				continue
-			}
-			used += a.Hold.Permits
-			if writes(o.Kind, a.Step.Do) && (a.Hold.Lowered == 0 || a.Hold.Lowered > at) {
-				writers = append(writers, a)
-			} else {
-				readers = append(readers, a)
-			}
-		}
-		switch {
-		case o.Kind == Semaphore && used > o.Size:
-			j.violate("overlap: %d permits of %d are held at %v:\n\t%v", used, o.Size, at, list(readers))
-		case o.Kind != Semaphore && (len(writers) > 1 || len(writers) == 1 && len(readers) > 0):
-			j.violate("overlap at %v:\n\t%v", at, list(append(writers, readers...)))
-		}
-	}
-	for _, c := range calls {
-		switch h := c.Hold; {
-		case h == nil:
-		case !h.Ended:
-			j.violate("never ended: %v", c)
-		case o.Kind == Redlock && j.touched(c.Client, c.Object, c.End-o.Lease, h.End, nil) != nil:
-			// The deadline of the votes that are left, when one was lost, may be over.
-		case h.End > h.Deadline+time.Millisecond:
-			j.violate("told late: %v", c)
-		}
-	}
 }
 
 // far is the longest way there and back, of all clients.

@@ -1,47 +1,9 @@
 package sim
 
 import (
-	"errors"
 	"slices"
 	"time"
-
-	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
-
-// tokens judges that tokens are unique and rise. Readers may share theirs.
-func (j *judge) tokens(o Object, calls []*Call) {
-	if j.turnedBack() {
-		return
-	}
-	var holds []*Call
-	for _, c := range calls {
-		if c.Hold != nil && !j.forged(c) {
-			holds = append(holds, c)
-		}
-	}
-	for i, a := range holds {
-		for _, b := range holds[i+1:] {
-			shared := o.Kind == RWLock && (!writes(o.Kind, a.Step.Do) || a.Hold.Lowered > 0) && !writes(o.Kind, b.Step.Do)
-			if o.Kind == RWLock && b.Hold.Lowered > 0 && !writes(o.Kind, a.Step.Do) {
-				shared = true
-			}
-			x, y := a.Hold.Token, b.Hold.Token
-			// The later hold has the higher token where only one holds at a time, unless the server had
-			// given the earlier one away; elsewhere where the later call came after the earlier one had returned.
-			excused := j.excused(b, o, b.parts(), b.End)
-			alone := o.Kind != Semaphore && !shared && !excused
-			// What is passed on within a client is a hold that was there before its call.
-			ordered := a.End < b.Begin && (!o.layered() || !excused) || alone && a.Hold.End <= b.End
-			switch {
-			case x == y && !shared:
-				j.violate("token twice:\n\t%v\n\t%v", a, b)
-			case x > y && ordered:
-				j.violate("token falls:\n\t%v\n\t%v", a, b)
-			}
-		}
-	}
-}
 
 // turnedBack reports whether tokens may fall by design: the clock went back, and what was known of higher tokens
 // was lost.
@@ -95,8 +57,8 @@ func (j *judge) slowest() (longest time.Duration) {
 
 // order judges that nobody overtakes who waits, unless a fault of the one that was overtaken explains it.
 func (j *judge) order(calls []*Call) {
-	for _, a := range calls {
-		for _, b := range j.overtakers(a, calls) {
+	for a, by := range j.overtaken(calls) {
+		for _, b := range by {
 			j.violate("overtaken:\n\t%v\n\tby %v", a, b)
 		}
 	}
@@ -105,9 +67,9 @@ func (j *judge) order(calls []*Call) {
 // cohorts judges that nobody is overtaken by a call of its own cohort, which are those of its client with the same terms,
 // and by no more calls of each other client than a hold may be passed on.
 func (j *judge) cohorts(o Object, calls []*Call) {
-	for _, a := range calls {
+	for a, by := range j.overtaken(calls) {
 		others := make(map[int][]*Call) // By client.
-		for _, b := range j.overtakers(a, calls) {
+		for _, b := range by {
 			if o.Keep > 0 && j.uncalled(o, a, b) {
 				continue
 			}
@@ -136,28 +98,6 @@ func (j *judge) uncalled(o Object, a, b *Call) bool {
 		return true
 	}
 	return j.touched(b.Client, b.Object, max(a.Begin, b.End-o.Lease), b.End, nil) != nil
-}
-
-// overtakers are the calls that came after one had its place for certain, and held before it, though no fault explains
-// it. A call for several locks may be overtaken by one for fewer of them, and by any when it has given some back because
-// it waited for others. What was lost meanwhile had its turn.
-func (j *judge) overtakers(a *Call, calls []*Call) (found []*Call) {
-	lost := errors.Is(a.Err, lease.ErrLost)
-	if a.tries() || a.Step.Do == Adopt || a.Dead || lost || !a.parts().alone() && a.End-a.Begin > j.plan.Objects[a.Object].Bound/2 {
-		return nil
-	}
-	slack := 2*j.far() + j.unseen(0)
-	for _, b := range calls {
-		head := time.Duration(max(b.Step.Priority-a.Step.Priority, 0)) * waitqueue.PriorityStep
-		switch {
-		case b.Step.Do == Adopt: // The turn is that of the hold.
-		case b.Hold == nil || b.Begin-head < j.settled(a) || a.End <= b.End+slack:
-		case !a.parts().alone() && a.parts() != b.parts():
-		case j.touched(a.Client, a.Object, a.Begin, b.End, nil) == nil:
-			found = append(found, b)
-		}
-	}
-	return found
 }
 
 // gathers tells whether somebody wanted several locks between two times: he may have held this one while he waited for

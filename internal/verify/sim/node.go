@@ -165,5 +165,5 @@ func (n *node) close(patience time.Duration) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return c.Close(ctx)
+	return c.Shutdown(ctx)
 }

@@ -279,7 +279,7 @@ func (w *world) leave(lookAway func()) {
 			w.violate("client %d: %d steps of tickets that do not exist", n.id, steps)
 		}
 	}
-	_ = w.operator.Close(context.Background())
+	_ = w.operator.Shutdown(context.Background())
 	time.Sleep(time.Second) // The end of a connection is under way, too.
 	for _, s := range w.servers {
 		if n := s.mini.CurrentConnectionCount(); n > 0 {
@@ -293,12 +293,12 @@ func (w *world) leave(lookAway func()) {
 		}
 	}
 	time.Sleep(2*time.Minute + longest + back)
-	w.left(":calls")
+	w.left(":requests:") // What was said to requests without a ticket is noted for as long as they may come again.
 	time.Sleep(10 * time.Minute)
 	w.left("")
 }
 
-// left judges that no server has keys, but for those whose names end so.
+// left judges that no server has keys, except those with this in their names.
 func (w *world) left(but string) {
 	for _, s := range w.servers {
 		if left := s.left(but); len(left) > 0 {

@@ -269,7 +269,7 @@ func (s *server) left(but string) []string {
 		if !strings.Contains(key, "{") {
 			continue // The mark of a run lives for a week, and who a client is for some minutes.
 		}
-		if but == "" || !strings.HasSuffix(key, but) {
+		if but == "" || !strings.Contains(key, but) {
 			found = append(found, key)
 		}
 	}

@@ -86,7 +86,7 @@ var bugs = []struct {
 }{
 	{"anybody's end frees the lock", "fairlock/end",
 		"h[1] == ticket and (ARGV[3] or '0') == '0'", "h[1] and (ARGV[3] or '0') == '0'", Mutex,
-		[]string{"overlap", "token", "lost"}},
+		[]string{"overlap", "token", "lost", "client"}},
 	{"who comes last goes first", "fairlock",
 		"arrival = math.max(now, (h[5] or 0) + 1)", "arrival = 1e16 - now", Mutex, []string{"overtaken"}},
 	{"a lease ends before its time", "",
@@ -131,7 +131,7 @@ var bugs = []struct {
 	{"a latch opens one too early", "countdown",
 		"(s.set and s.count == 0)", "(s.set and s.count <= 1)", Latch, []string{"passed"}},
 	{"a count that is repeated counts again", "countdown/down",
-		"local counted = gather.known(s, ARGV[1])", "local counted = false", Latch, []string{"passed", "counted twice"}},
+		"local last, said = notes.of(redis.call('HGET', key, lane))", "local last, said = 0, ''", Latch, []string{"passed", "counted twice"}},
 	{"a leader that resigns leads on", "election/end",
 		"local reply = finish()", "local reply = { 5 }", Election, []string{"idle", "stuck", "overtaken", "still seen"}},
 	{"what is proclaimed is not told", "election/proclaim",

@@ -9,20 +9,19 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
 // The checker is not needed here: make spec runs it.
 func TestThePageIsThatOfThisSpecification(t *testing.T) {
-	page, err := os.ReadFile("../../../spec/README.md")
-	require.NoError(t, err)
-	of, err := sum("../../../spec")
-	require.NoError(t, err)
+	page := kit.Got(os.ReadFile("../../../spec/README.md"))(t)
+	of := kit.Got(sum("../../../spec"))(t)
 	require.Contains(t, string(page), "<!-- "+of+" -->", "run make spec")
 }
 
 func TestEachRuleIsSwitchedOffAndMissed(t *testing.T) {
-	text, err := os.ReadFile("../../../spec/Headwaiter.tla")
-	require.NoError(t, err)
+	text := kit.Got(os.ReadFile("../../../spec/Headwaiter.tla"))(t)
 	rules := regexp.MustCompile(`(?m)^(R\d+) == `).FindAllStringSubmatch(string(text), -1)
 	require.NotEmpty(t, rules)
 	for i, rule := range rules {

@@ -25,6 +25,8 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
 var update = flag.Bool("update", false, "write the pictures of docs/pictures")
@@ -193,17 +195,23 @@ func (b *tab) look(scheme string) {
 	}))
 }
 
+// zone sets the time zone of the browser.
+func (b *tab) zone(name string) {
+	b.t.Helper()
+	b.run(chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+		_, err := cdp.Call(ctx, target, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: name})
+		return err
+	}))
+}
+
 // picture takes a picture of so much of the page, and writes it where pictures are wanted.
 func (b *tab) picture(name string, height int64) {
 	b.t.Helper()
 	b.run(chromedp.EmulateViewport(1280, height))
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
-	shot, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
-	require.NoError(b.t, err)
-	size, err := png.DecodeConfig(bytes.NewReader(shot))
-	require.NoError(b.t, err)
-	require.Equal(b.t, 1280, size.Width)
+	shot := kit.Got(chromedp.Run(ctx, chromedp.CaptureScreenshot()))(b.t)
+	require.Equal(b.t, 1280, kit.Got(png.DecodeConfig(bytes.NewReader(shot)))(b.t).Width)
 	if *update {
 		folder := filepath.Join("..", "..", "..", "..", "docs", "pictures")
 		require.NoError(b.t, os.MkdirAll(folder, 0o755))

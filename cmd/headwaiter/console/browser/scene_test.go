@@ -48,11 +48,9 @@ func (p *process) kill() {
 func console(t *testing.T, s *redistest.Server, args ...string) (p *process, address string) {
 	t.Helper()
 	cmd := exec.Command(program, append([]string{"console", "--listen", "127.0.0.1:0", "--redis", "redis://" + s.Addr()}, args...)...)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	out := kit.Got(cmd.StdoutPipe())(t)
 	p = begin(t, cmd)
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
+	line := kit.Got(bufio.NewReader(out).ReadString('\n'))(t)
 	address = regexp.MustCompile(`^http://[\d.:]+`).FindString(line)
 	require.NotEmpty(t, address, line)
 	return p, address
@@ -91,9 +89,7 @@ func disguise(t *testing.T, s *redistest.Server, clients map[string]*headwaiter.
 // takes lets a client hold a lock.
 func takes(t *testing.T, c *headwaiter.Client, name string) *lease.Lease {
 	t.Helper()
-	l, err := fairlock.New(c, name).Lock(t.Context())
-	require.NoError(t, err)
-	return l
+	return kit.Got(fairlock.New(c, name).Lock(t.Context()))(t)
 }
 
 // queues lets a client wait behind so many others.

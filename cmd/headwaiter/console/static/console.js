@@ -2,10 +2,22 @@
 (() => {
 	const lost = document.getElementById("lost");
 
+	// localTimes shows times by the clock of this browser: the server has written them by its own.
+	function localTimes(root) {
+		const two = (n) => String(n).padStart(2, "0");
+		for (const time of root.querySelectorAll("time")) {
+			const at = new Date(time.dateTime);
+			const date = time.textContent.includes("-") ? `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ` : "";
+			time.textContent = date + [at.getHours(), at.getMinutes(), at.getSeconds()].map(two).join(":");
+		}
+	}
+	localTimes(document);
+
 	// swap puts the parts of a page that have changed in the place of the old ones. The server has escaped what is in them,
 	// and the policy of the page lets nothing in them run.
 	function swap(text) {
 		const page = new DOMParser().parseFromString(text, "text/html");
+		localTimes(page);
 		const selection = getSelection();
 		for (const part of page.querySelectorAll("[data-live]")) {
 			const old = document.getElementById(part.id);

@@ -27,6 +27,19 @@ func Ago(d time.Duration) string {
 	return strings.ReplaceAll(tty.Short(d), " ", "")
 }
 
+// Clock is a time by the clock of this machine's time zone, with the date where it is a day ago or more.
+func Clock(t, now time.Time) string {
+	if now.Sub(t) >= 24*time.Hour {
+		return t.Local().Format(time.DateTime)
+	}
+	return t.Local().Format(time.TimeOnly)
+}
+
+// Since says since when something lasts, and for how long.
+func Since(t, now time.Time) string {
+	return "since " + Clock(t, now) + ", for " + Ago(now.Sub(t))
+}
+
 // Summary says in one line who holds.
 func Summary(n inspect.Listed, who Roll) string {
 	i := n.Info
@@ -37,6 +50,8 @@ func Summary(n inspect.Listed, who Roll) string {
 		return Gathering(n)
 	case !i.Held:
 		return "-"
+	case i.Holder.Rests:
+		return Rests(i.Holder)
 	case i.Holder.Left <= 0:
 		return who.Of(i.Holder) + ", whose lease has run out"
 	}
@@ -52,6 +67,15 @@ func Summary(n inspect.Listed, who Roll) string {
 	default:
 		return text
 	}
+}
+
+// Rests says until when a name stays taken whose hold is over.
+func Rests(h lease.Holder) string {
+	how := "released"
+	if h.Expired {
+		how = "its lease ran out"
+	}
+	return "until " + time.Now().Add(h.Left).Format(time.TimeOnly) + ", " + how
 }
 
 // Gathering is what there is to say of a latch or a barrier.
@@ -85,6 +109,9 @@ func Hears(kind string, h lease.Holder) string {
 		return "its holder loses the vote of one node of several, and goes on while a majority votes for it: to end the hold, release it at each node"
 	}
 	f := strings.Split(h.Ticket, ":")
+	if h.Rests {
+		return "its hold was over"
+	}
 	if len(f) == 6 {
 		if ms, err := strconv.ParseInt(f[4], 10, 64); err == nil {
 			// Who does not hear learns of it by a renewal, which is a third of the lease away at the most.

@@ -286,6 +286,7 @@ func states(f fixture) {
 			at.row(&r)
 			err := sqllock.LockRow(f.Context(), tx, r)
 			require.Error(f, err)
+			require.NotErrorIs(f, err, lease.ErrUnavailable, "the database has answered")
 			if at.is != nil {
 				require.ErrorIs(f, err, at.is)
 			}
@@ -337,6 +338,7 @@ func contextEnds(f fixture) {
 	var wait *lease.WaitError
 	require.ErrorAs(f, err, &wait)
 	require.ErrorIs(f, err, context.Canceled)
+	require.NotErrorIs(f, err, lease.ErrUnavailable, "the row is locked")
 	require.ErrorIs(f, err, because)
 	_, err = tx.ExecContext(f.Context(), "INSERT INTO accounts VALUES (8, 'after', 0)")
 	require.Error(f, err, "its connection is closed")

@@ -135,14 +135,29 @@ func (b *Barrier) byLease() []string {
 	})
 }
 
-// View is what an inspection shows that may tell of so many parties.
-func (b *Barrier) View(most int) lua.View {
+// certain reports whether no keys were lost.
+func (b *Barrier) certain() bool {
+	return b.Arrived == int64(len(b.Arrivals)) && b.Arrived == int64(len(b.Leases))
+}
+
+// late is how many parties have leases that have run out.
+func (b *Barrier) late(now int64) (n int) {
+	for _, until := range b.Leases {
+		if until <= now {
+			n++
+		}
+	}
+	return n
+}
+
+// View is what an inspection shows at a time that may tell of so many parties.
+func (b *Barrier) View(now int64, most int) lua.View {
 	v := lua.View{Token: uint64(b.Generation), Limit: b.Parties, State: "open"}
 	switch {
 	case b.Generation == 0:
 		v.State = "unset"
 		return v
-	case b.Broken:
+	case b.Broken || !b.certain() || b.late(now) > 0:
 		v.State = "broken"
 		return v
 	}

@@ -1,7 +1,10 @@
 package barrier
 
 import (
+	"errors"
 	"fmt"
+	"strings"
+	"testing"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
@@ -22,7 +25,6 @@ const (
 	opEnd     = "end"
 	opOpen    = "open"
 	opReset   = "reset"
-	opAgain   = "again"  // an earlier reset, as its client repeats it
 	opRepeat  = "repeat" // an earlier request, word for word, but for asks
 	opInspect = "inspect"
 	opPass    = "pass"
@@ -67,7 +69,7 @@ var (
 		-1, -stage.Second, -stage.Minute, -60 * stage.Minute, stage.Second, 60 * stage.Minute, -11 * stage.Minute, -999,
 	}
 	ops = stage.Weights{
-		{opAsk, 32}, {opDeliver, 5}, {opCheck, 9}, {opEnd, 3}, {opOpen, 5}, {opReset, 5}, {opAgain, 2}, {opRepeat, 3},
+		{opAsk, 32}, {opDeliver, 5}, {opCheck, 9}, {opEnd, 3}, {opOpen, 5}, {opReset, 5}, {opRepeat, 3},
 		{opInspect, 2}, {opPass, 5}, {opClock, 1}, {opDelete, 1}, {opDeny, 2},
 	}
 )
@@ -107,7 +109,7 @@ func (s step) String() string {
 	var b stage.Words
 	b.WriteString(s.op)
 	ticket := s.op == opAsk || s.op == opEnd || s.op == opOpen
-	request := ticket || s.op == opCheck || s.op == opReset || s.op == opAgain
+	request := ticket || s.op == opCheck || s.op == opReset
 	b.Say(ticket, "%s/%d", stage.ClientName(s.client), s.slot)
 	b.Say(s.op == opCheck, "%s %s", stage.ClientName(s.client), s.mode)
 	b.Say(s.op == opAsk, "lease %d ms lifetime %d ms", s.lease, s.lifetime)
@@ -125,3 +127,185 @@ func (s step) String() string {
 
 // start tells what is not among the steps.
 func (h history) start() string { return fmt.Sprintf("  %d parties\n", h.parties) }
+
+func TestMain(m *testing.M) { stage.Main(m) }
+
+var scripts = []*lua.Script{
+	lua.Barrier.Ask, lua.Barrier.Check, lua.Barrier.End, lua.Barrier.Inspect, lua.BarrierOpen, lua.BarrierReset.Plain(),
+}
+
+// keysOf are the keys of a barrier for one history.
+func keysOf(seed uint64) lua.Keys { return lua.Barrier.Keys("model", fmt.Sprint(seed)) }
+
+var plays = stage.Play[step]{
+	Scripts: scripts, Random: random,
+	Decode: func(data []byte) stage.History[step] {
+		h := decode(data)
+		play := func(s stage.Host, seed uint64, steps []step, seen map[string]int) error {
+			p := newPlayer(s, keysOf(seed), h.parties)
+			p.Seen = seen
+			return errors.Join(p.play(steps), p.End())
+		}
+		return stage.History[step]{Start: h.start(), Steps: h.steps, Play: play}
+	},
+}
+
+func TestScriptsDoWhatTheModelDoes(t *testing.T) { plays.Embedded(t, 1, 500, everySight()) }
+
+func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) { plays.Redis(t, 150) }
+
+func FuzzBarrier(f *testing.F) { plays.Fuzz(f) }
+
+// everySight is all that can come of requests.
+func everySight() []string {
+	sights := []string{
+		"message O", "message B", fmt.Sprint("flag ", lua.Unwoken), fmt.Sprint("flag ", lua.Stepped),
+		"barrier/ask forgotten", "barrier/check granted", "barrier/check queued", "barrier/check broken",
+		"barrier/check forgotten", "barrier/end granted", "barrier/end broken", "barrier/end forgotten",
+		"barrier/open forgotten", "barrier/inspect unset", "barrier/inspect open", "barrier/inspect broken",
+	}
+	sights = append(sights, stage.Statuses(map[*lua.Script][]lua.Status{
+		lua.Barrier.Ask: {
+			lua.Granted, lua.Waiting, lua.Busy, lua.Late, lua.Refused, lua.Mismatch, lua.Broken, lua.Acting,
+		},
+		lua.Barrier.Check:       {lua.Done, lua.Late},
+		lua.Barrier.End:         {lua.Done, lua.Refused},
+		lua.BarrierOpen:         {lua.Granted, lua.Broken, lua.Refused, lua.Late},
+		lua.BarrierReset.Script: {lua.Done},
+	})...)
+	return sights
+}
+
+// messages: what breaks or trips a generation tells it, and nothing else.
+func (j *judge) messages(h happened) error {
+	b, a := h.Before[Lock], h.After[Lock]
+	generation, was := b.Number("generation"), b.Members["broken"] != ""
+	if b.Left == 0 {
+		generation, was = j.first(h), false
+	}
+	want := ""
+	if ended := turned(h) || b.Left == 0 && a.Members["past"] != ""; a.Left == 0 || was {
+	} else if ended && a.Members["past"][0] == tripped {
+		want = fmt.Sprint("O ", generation)
+	} else if ended || a.Members["broken"] != "" {
+		want = fmt.Sprint("B ", generation)
+	}
+	if h.Muted && want != "" {
+		if !h.Reply.Has(lua.Unwoken) {
+			return fmt.Errorf("the message was refused, and the reply does not tell")
+		}
+		want = ""
+	}
+	if got := strings.Join(h.Sent, ", "); got != want {
+		return fmt.Errorf("published %q, should be %q", got, want)
+	}
+	return nil
+}
+
+// fate is what is to be said of a generation: of one that is older than the outcomes reach, nothing.
+func (j *judge) fate(h happened, generation int64) string {
+	present := h.After[Lock].Number("generation")
+	fate := j.fates[generation]
+	switch {
+	case h.After[Lock].Left == 0 || generation > present || present-generation > outcomes:
+		return lua.StateForgotten
+	case fate == tripped:
+		return lua.StateGranted
+	case fate == broken:
+		return lua.StateBroken
+	case generation == present:
+		return lua.StateQueued
+	}
+	return lua.StateForgotten
+}
+
+// answers: what a reply says is so.
+func (j *judge) answers(h happened) error {
+	if h.Reply.Status == lua.Late {
+		return nil
+	}
+	until := int64(0)
+	for ticket := range h.After[Leases].Members {
+		if ends := h.After[Leases].Number(ticket); until == 0 || ends < until {
+			until = ends
+		}
+	}
+	if h.Reply.Status != lua.Mismatch && h.After[Lock].Left != 0 && h.Reply.Until != until {
+		return fmt.Errorf("the first lease ends at %d, in the reply at %d", until, h.Reply.Until)
+	}
+	if j.blurred {
+		return nil
+	}
+	switch r := h.Request.(type) {
+	case Ask:
+		return j.asked(h, r)
+	case Check:
+		for i, said := range h.Reply.States {
+			ticket, generation := r.Tickets[i].Ticket, r.Tickets[i].Arrival
+			want := j.fate(h, generation)
+			if here, ok := h.After[Arrivals].Members[ticket]; want == lua.StateQueued {
+				want = lua.StateForgotten
+				if ok {
+					want = fmt.Sprint(lua.StateQueued, " ", indexOf(here))
+					if ends := h.After[Leases].Number(ticket); ends != h.Now+stage.Lease(ticket) {
+						return fmt.Errorf("%s was looked after, and its lease ends at %d", ticket, ends)
+					}
+				}
+			}
+			if said != want {
+				return fmt.Errorf("%s in %d is %s, not %s", ticket, generation, want, said)
+			}
+		}
+	case End:
+		if fate := j.fate(h, h.Reply.Arrival); h.Reply.Status == lua.Done && fate != lua.StateBroken {
+			return fmt.Errorf("%s has left, and %d is %s", r.Ticket, h.Reply.Arrival, fate)
+		}
+		if state := append(h.Reply.States, "")[0]; state == lua.StateGranted || state == lua.StateBroken {
+			if fate := j.fate(h, j.came[r.Ticket]); fate != state {
+				return fmt.Errorf("%s came in %d, which is %s, not %s", r.Ticket, j.came[r.Ticket], fate, state)
+			}
+		}
+	case Open:
+		want := map[lua.Status]string{lua.Granted: lua.StateGranted, lua.Broken: lua.StateBroken}[h.Reply.Status]
+		if fate := j.fate(h, r.Generation); want != "" && want != fate || want == "" && fate == lua.StateGranted {
+			return fmt.Errorf("%d is %s, the reply %d", r.Generation, fate, h.Reply.Status)
+		}
+	}
+	return nil
+}
+
+// asked judges the answer of an ask.
+func (j *judge) asked(h happened, r Ask) error {
+	generation, came := j.came[r.Ticket]
+	here, present := h.After[Arrivals].Members[r.Ticket]
+	fate := j.fate(h, h.Reply.Arrival)
+	acting := h.After[Lock].Members["acting"]
+	full := h.After[Lock].Number("arrived") == h.After[Lock].Number("parties")
+	ok := true
+	switch h.Reply.Status {
+	case lua.Granted:
+		ok = came && h.Reply.Arrival == generation && fate == lua.StateGranted
+		ok = ok && (h.Reply.Place == int64(j.index[r.Ticket]) || h.Reply.Place == -1 && r.Arrival != 0)
+	case lua.Waiting, lua.Acting:
+		ok = present && h.Reply.Place == int64(indexOf(here)) && fate == lua.StateQueued && h.Reply.Arrival == generation
+		ok = ok && h.After[Leases].Number(r.Ticket) == h.Now+stage.Lease(r.Ticket)
+		ok = ok && (h.Reply.Status == lua.Acting) == (acting == r.Ticket)
+		ok = ok && (h.Reply.Status == lua.Waiting || full)
+	case lua.Broken:
+		ok = h.Reply.Arrival == 0 && h.After[Lock].Members["broken"] != "" || fate == lua.StateBroken
+		ok = ok && (h.Reply.Arrival == 0 || h.Reply.Arrival == generation)
+	case lua.Busy:
+		ok = full && acting != "" && acting != r.Ticket && !present
+	case lua.Mismatch:
+		ok = h.After[Lock].Number("parties") != r.Parties
+	case lua.Refused:
+		_, ended := h.Before[Calls].Members[gone(r.Ticket)]
+		_, again := h.Before[Calls].Members[r.Ticket]
+		ok = r.Repeated || r.Arrival != 0 || ended || again || came
+		ok = ok && !present || h.After[Lock].Left == 0
+	}
+	if !ok {
+		return fmt.Errorf("%s came in %d: the answer is wrong", r.Ticket, generation)
+	}
+	return nil
+}

@@ -23,36 +23,24 @@ type judge struct {
 	highest int64 // generation in any life
 	// blurred: the keys were lost, and generations came again within some µs.
 	blurred bool
-	excused map[string]bool  // tickets of which the clock or lost keys hide that they came
-	ended   map[string]bool  // tickets
-	resets  map[string]int64 // requests, and until when they must be known
-	newest  int64            // time
+	excused map[string]bool // tickets of which the clock or lost keys hide that they came
+	ended   map[string]bool // tickets
 }
 
 func newJudge() *judge {
 	return &judge{
 		fates: map[int64]byte{}, came: map[string]int64{}, index: map[string]int{}, excused: map[string]bool{},
-		ended: map[string]bool{}, resets: map[string]int64{},
+		ended: map[string]bool{},
 	}
 }
 
-// excuse lets tickets come, and requests have an effect, twice.
+// excuse lets tickets come twice.
 func (j *judge) excuse(ticket string) { j.excused[ticket] = true }
 
-// known notes which requests must not have an effect again, and finds those that had.
+// known notes which tickets must not come again.
 func (j *judge) known(h happened) error {
-	j.newest = max(j.newest, h.Now)
-	switch r := h.Request.(type) {
-	case End:
+	if r, ok := h.Request.(End); ok {
 		j.ended[r.Ticket] = true
-	case Reset:
-		acted := turned(h) || h.Reply.Place > 0
-		if j.resets[r.ID] > j.newest && acted && !j.excused[r.ID] {
-			return fmt.Errorf("%s has reset twice", r.ID)
-		}
-		if h.Reply.Status == lua.Done && h.After[Lock].Left != 0 {
-			j.resets[r.ID] = h.Now + r.Repeats*stage.Millisecond
-		}
 	}
 	return nil
 }

@@ -26,8 +26,7 @@ type player struct {
 	number  uint64
 	way     []Ask       // attempts that are held up
 	old     lua.Arrival // a ticket that is done with
-	resets  []Reset
-	sent    []Request // but for asks
+	sent    []Request   // but for asks
 	judge   *judge
 }
 
@@ -37,18 +36,11 @@ func newPlayer(s stage.Server, k lua.Keys, parties int64) *player {
 
 // play plays a history to its end or to the first difference.
 func (p *player) play(steps []step) error {
-	for i, s := range steps {
-		if err := p.step(s); err != nil {
-			return p.Over(fmt.Errorf("step %d, %s:\n%w", i+1, s, err))
-		}
-	}
-	return nil
+	return stage.Through(steps, p.step, &p.Log)
 }
 
 func (p *player) step(s step) error {
-	if p.Server.Frozen() {
-		p.Now = p.Server.Now()
-	}
+	stage.Tick(p.Server, &p.Now)
 	switch s.op {
 	case opPass:
 		err := p.Pass(s.micros)
@@ -68,7 +60,7 @@ func (p *player) step(s step) error {
 		return p.remove(s.choice)
 	case opInspect:
 		most := s.choice
-		return p.View(lua.Barrier.Inspect, most, func() lua.View { return p.Model.View(most) })
+		return p.View(lua.Barrier.Inspect, most, func(now int64) lua.View { return p.Model.View(now, most) })
 	case opDeliver:
 		if len(p.way) == 0 {
 			return nil
@@ -89,7 +81,7 @@ func (p *player) step(s step) error {
 	return p.request(r, s)
 }
 
-// excuse lets what was asked so far have its effect twice.
+// excuse lets what was asked so far come twice.
 func (p *player) excuse() {
 	for _, r := range p.way {
 		p.judge.excuse(r.Ticket)
@@ -98,9 +90,6 @@ func (p *player) excuse() {
 		for _, t := range p.slots[c] {
 			p.judge.excuse(t.text)
 		}
-	}
-	for _, r := range p.resets {
-		p.judge.excuse(r.ID)
 	}
 }
 
@@ -191,17 +180,7 @@ func (p *player) build(s step) Request {
 		}
 		return Open{Ticket: t.text, Generation: t.arrival, OK: !s.fails, NotAfter: p.notAfter(s)}
 	case opReset:
-		p.number++
-		r := Reset{ID: fmt.Sprintf("%s:%d", stage.ClientName(s.client), p.number), NotAfter: p.notAfter(s), Repeats: 600000}
-		p.resets = append(p.resets, r)
-		return r
-	case opAgain:
-		if len(p.resets) == 0 {
-			return nil
-		}
-		r := p.resets[max(len(p.resets)-1-s.choice, 0)]
-		r.NotAfter = p.notAfter(s)
-		return r
+		return Reset{}
 	}
 	if len(p.sent) == 0 {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/barrier"
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -18,9 +19,7 @@ const most = barrier.MaxParties
 // must sends a request, which must do what the model says.
 func (p *player) must(t *testing.T, r Request) lua.Tuple {
 	t.Helper()
-	reply, err := p.send(r)
-	require.NoError(t, err)
-	return reply
+	return must.Got(p.send(r))(t)
 }
 
 func (p *player) later() int64 { return p.Now + stage.Minute }
@@ -77,7 +76,7 @@ func (p *player) everything() map[string]Request {
 		"leave": End{Ticket: a}, "leave without": End{Ticket: ticket("d", 7, time.Second)},
 		"open":  Open{Ticket: c, Generation: generation, OK: true, NotAfter: p.later()},
 		"fail":  Open{Ticket: c, Generation: generation, NotAfter: p.later()},
-		"reset": Reset{ID: "a:9", NotAfter: p.later(), Repeats: 600000},
+		"reset": Reset{},
 	}
 }
 
@@ -245,11 +244,7 @@ func TestThousandsMeet(t *testing.T) {
 	s := stage.Serve(t, scripts...)
 	k := keysOf(0)
 	p := newPlayer(s, k, most)
-	run := func(r Request) lua.Tuple {
-		reply, err := s.Run(k, r.Script(), r.Args())
-		require.NoError(t, err)
-		return reply
-	}
+	run := func(r Request) lua.Tuple { return must.Got(s.Run(k, r.Script(), r.Args()))(t) }
 	var reply lua.Tuple
 	looks := Check{Client: "a", Mode: lua.Hears, NotAfter: p.later()}
 	for i := range uint64(most - 1) {

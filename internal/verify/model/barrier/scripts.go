@@ -45,11 +45,7 @@ type Open struct {
 }
 
 // A Reset is a request of barrier/reset.
-type Reset struct {
-	ID       string
-	NotAfter int64
-	Repeats  int64 // ms
-}
+type Reset struct{}
 
 // Script returns barrier/ask.
 func (Ask) Script() *lua.Script { return lua.Barrier.Ask }
@@ -86,10 +82,10 @@ func (Open) Script() *lua.Script { return lua.BarrierOpen }
 func (r Open) Args() []string { return stage.Args(r.Ticket, r.Generation, r.OK, r.NotAfter) }
 
 // Script returns barrier/reset.
-func (Reset) Script() *lua.Script { return lua.BarrierReset.Script }
+func (Reset) Script() *lua.Script { return lua.BarrierReset.Plain() }
 
 // Args returns what the script gets.
-func (r Reset) Args() []string { return stage.Args(r.ID, r.NotAfter, r.Repeats) }
+func (Reset) Args() []string { return nil }
 
 func gone(ticket string) string { return "end " + ticket }
 
@@ -246,22 +242,17 @@ func (r Open) Run(b *Barrier, now int64) lua.Tuple {
 }
 
 // Run begins a new generation, unless the present one is new.
-func (r Reset) Run(b *Barrier, now int64) lua.Tuple {
-	if now > r.NotAfter {
-		return lua.Tuple{Status: lua.Late, Now: now}
-	}
+func (Reset) Run(b *Barrier, now int64) lua.Tuple {
 	c := b.call(now)
 	if b.Generation == 0 {
 		return c.reply(lua.Done, 0, 0)
 	}
-	done := b.Calls.Known(r.ID)
-	c.note, c.repeats = r.ID, r.Repeats
 	waited := int64(0)
-	if !done && !b.Broken && b.Arrived > 0 {
+	if !b.Broken && b.Arrived > 0 {
 		waited = b.Arrived
 		c.breaks()
 	}
-	if !done && b.Broken {
+	if b.Broken {
 		c.turn(broken)
 	}
 	return c.reply(lua.Done, waited, b.Generation)

@@ -30,7 +30,7 @@ func (c *call) settle() {
 	if c.Generation == 0 || c.Broken {
 		return
 	}
-	if c.Arrived != int64(len(c.Arrivals)) || c.Arrived != int64(len(c.Leases)) {
+	if !c.certain() {
 		c.breaks()
 		return
 	}
@@ -44,12 +44,7 @@ func (c *call) settle() {
 			c.Leases[ticket] = min(until, c.now+stage.Lease(ticket))
 		}
 	}
-	for _, until := range c.Leases {
-		if until <= c.now {
-			c.expired++
-		}
-	}
-	if c.expired > 0 {
+	if c.expired = c.late(c.now); c.expired > 0 {
 		c.breaks()
 	}
 }

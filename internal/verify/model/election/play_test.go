@@ -2,7 +2,6 @@ package election
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model"
@@ -50,29 +49,17 @@ func newPlayer(s stage.Host, name string) (*player, error) {
 
 // play plays a history to its end or to the first difference.
 func (p *player) play(h []step) error {
-	err := func() error {
-		for i, s := range h {
-			if err := p.step(s); err != nil {
-				return fmt.Errorf("step %d, %s:\n%w\n  played:\n    %s", i+1, s, err, strings.Join(p.log, "\n    "))
-			}
-		}
-		return nil
-	}()
-	for i := range candidates {
-		_ = p.server.Wake(p.keys, stage.ClientName(i), false)
-	}
+	err := stage.Through(h, p.step, &p.log)
 	for i := range p.ears {
 		_ = p.server.Hear(p.heed, i, false)
 	}
-	_ = p.server.Remove(p.keys.All()...)
+	stage.Leave(p.server, p.keys, candidates)
 	_, _ = p.server.Woken(p.heed)
 	return err
 }
 
 func (p *player) step(s step) error {
-	if p.server.Frozen() {
-		p.now = p.server.Now()
-	}
+	stage.Tick(p.server, &p.now)
 	switch s.op {
 	case opHear, opHush:
 		if s.choice < stage.Ears {
@@ -86,9 +73,7 @@ func (p *player) step(s step) error {
 		} else {
 			p.server.Clock(s.micros)
 		}
-		if p.server.Frozen() {
-			p.now = p.server.Now()
-		}
+		stage.Tick(p.server, &p.now)
 		p.model.Expire(p.now)
 		return p.compare()
 	case opDeny:
@@ -97,12 +82,8 @@ func (p *player) step(s step) error {
 	case opDelete:
 		which := [8][3]bool{{true, true, true}, {true}, {true}, {true}, {false, true}, {false, false, true}, {true, true}, {true}}[s.choice]
 		p.model.Delete(which[0], which[1], which[2])
-		for i, key := range p.keys.All() {
-			if which[i] {
-				if err := p.server.Remove(key); err != nil {
-					return err
-				}
-			}
+		if err := stage.Lose(p.server, p.keys, which[:]); err != nil {
+			return err
 		}
 		return p.compare()
 	case opRepeat:
@@ -274,12 +255,7 @@ func (p *player) messages() (told []string, err error) {
 			told = append(told, m.Text)
 		}
 	}
-	want := p.model.Sent
-	p.model.Sent = nil
-	if !slices.Equal(got, want) {
-		return told, fmt.Errorf("published %q, should be %q", got, want)
-	}
-	return told, nil
+	return told, stage.Published(got, &p.model.Sent)
 }
 
 // compare holds the keys of the server against those of the model.

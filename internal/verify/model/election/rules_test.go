@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/verify/model"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
@@ -17,9 +18,7 @@ func host(s stage.Server) stage.Host { return s.(stage.Host) }
 // must sends a request, which must do what the model says.
 func (p *player) must(t *testing.T, r Request) lua.Tuple {
 	t.Helper()
-	reply, err := p.send(r)
-	require.NoError(t, err)
-	return reply
+	return kit.Got(p.send(r))(t)
 }
 
 func (p *player) later() int64 { return p.now + 60*stage.Minute }
@@ -38,12 +37,10 @@ func (p *player) proclaims(client string, token, number int64, value string) Pro
 var situations = map[string]func(p *player, t *testing.T){
 	"nobody": func(*player, *testing.T) {},
 	"leads": func(p *player, t *testing.T) {
-		token := int64(p.must(t, p.asks("a")).Token)
-		p.must(t, p.proclaims("a", token, 1, "v"))
+		p.must(t, p.proclaims("a", int64(p.must(t, p.asks("a")).Token), 1, "v"))
 	},
 	"leads, and one waits": func(p *player, t *testing.T) {
-		token := int64(p.must(t, p.asks("a")).Token)
-		p.must(t, p.proclaims("a", token, 1, "v"))
+		p.must(t, p.proclaims("a", int64(p.must(t, p.asks("a")).Token), 1, "v"))
 		p.must(t, p.asks("b"))
 	},
 }
@@ -62,22 +59,17 @@ func TestAKeyOfAnotherTypeIsFoundBeforeTheFirstWrite(t *testing.T) {
 		for situation, set := range situations {
 			for which := range lua.Election.Keys("model", "0").All() {
 				for _, name := range []string{"end", "force", "proclaim", "leader", "watch", "look"} {
-					p, err := newPlayer(host(s), "0")
-					require.NoError(t, err)
+					p := kit.Got(newPlayer(host(s), "0"))(t)
 					set(p, t)
-					_, err = host(s).Woken(p.heed)
-					require.NoError(t, err)
+					require.NoError(t, kit.Err(host(s).Woken(p.heed)))
 					r := p.everything()[name]
 					what := fmt.Sprintf("%s, %s, key %d", situation, name, which)
 					require.NoError(t, s.Remove(p.keys.All()[which]))
 					require.NoError(t, s.Do("SET", p.keys.All()[which], "text").Error())
-					before, err := s.State(p.keys)
-					require.NoError(t, err)
+					before := kit.Got(s.State(p.keys))(t)
 					_, refused := r.Script().Tuple(host(s).Call(p.keys.All(), r.Script(), r.Args()))
-					after, err := s.State(p.keys)
-					require.NoError(t, err)
-					sent, err := host(s).Woken(p.heed)
-					require.NoError(t, err)
+					after := kit.Got(s.State(p.keys))(t)
+					sent := kit.Got(host(s).Woken(p.heed))(t)
 					if refused != nil {
 						refusals++
 						require.Empty(t, sent, what)
@@ -97,12 +89,11 @@ func TestFullMemoryStopsOnlyProclamations(t *testing.T) {
 	t.Parallel()
 	s := stage.Serve(t, scripts...)
 	for _, name := range []string{"end", "force", "proclaim", "leader", "watch", "look"} {
-		p, err := newPlayer(s, name)
-		require.NoError(t, err)
+		p := kit.Got(newPlayer(s, name))(t)
 		situations["leads"](p, t)
 		r := p.everything()[name]
 		s.Fill(true)
-		_, err = p.send(r)
+		_, err := p.send(r)
 		s.Fill(false)
 		if name == "proclaim" {
 			require.ErrorContains(t, err, "OOM")
@@ -116,8 +107,7 @@ func TestFullMemoryStopsOnlyProclamations(t *testing.T) {
 // A request that was sent before another, and is repeated after it, does not take its value back.
 func TestARepeatedProclamationDoesNotUndoALaterOne(t *testing.T) {
 	stage.Both(t, scripts, func(t *testing.T, s stage.Server) {
-		p, err := newPlayer(host(s), "0")
-		require.NoError(t, err)
+		p := kit.Got(newPlayer(host(s), "0"))(t)
 		situations["leads"](p, t)
 		token := p.model.Lock.Token
 		first := p.proclaims("a", token, 2, "first")

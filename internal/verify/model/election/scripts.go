@@ -53,7 +53,7 @@ func (End) Script() *lua.Script { return lua.Election.End }
 func (r End) Run(e *Election, now int64) lua.Tuple { return e.vacant(r.End.Run(e.Mutex, now)) }
 
 // Script returns election/force.
-func (Force) Script() *lua.Script { return lua.Election.Force }
+func (Force) Script() *lua.Script { return lua.Election.Force.Plain() }
 
 // Run does what the fair lock does, and tells the observers.
 func (r Force) Run(e *Election, now int64) lua.Tuple { return e.vacant(r.Force.Run(e.Mutex, now)) }

@@ -14,34 +14,28 @@ type happened = stage.Happened[*Latch]
 // judge holds what servers do against what a latch promises, whatever the model says. It knows of the
 // generations only what it saw of them.
 type judge struct {
-	life   int              // of the keys: a new one begins when the lock key is lost
-	born   map[int64]int    // the life in which a generation was first seen
-	opened map[int64]bool   // generations whose count came to 0
-	calls  map[string]int64 // requests that had their effect, and until when they must be known
-	newest int64            // time
+	life   int            // of the keys: a new one begins when the lock key is lost
+	born   map[int64]int  // the life in which a generation was first seen
+	opened map[int64]bool // generations whose count came to 0
 	// blurred: a generation came again within one µs after the keys were lost.
 	blurred bool
 }
 
 func newJudge() *judge {
-	return &judge{born: map[int64]int{}, opened: map[int64]bool{}, calls: map[string]int64{}}
+	return &judge{born: map[int64]int{}, opened: map[int64]bool{}}
 }
 
-// passed notes the time, and whether keys are gone.
-func (j *judge) passed(now int64, s stage.State) {
-	j.newest = max(j.newest, now)
+// passed notes whether the keys are gone.
+func (j *judge) passed(s stage.State) {
 	if s[0].Left == 0 {
 		j.life++
-	}
-	if s[1].Left == 0 {
-		clear(j.calls)
 	}
 }
 
 // step judges one script.
 func (j *judge) step(h happened) error {
 	for _, rule := range []func(happened) error{
-		j.untouched, expires, written, j.counted, j.generations, j.messages, j.pass,
+		j.untouched, expires, written, counts, j.generations, j.messages, j.pass,
 	} {
 		if err := rule(h); err != nil {
 			return err
@@ -68,8 +62,7 @@ func lapsed(h happened) bool {
 	return false
 }
 
-// expires: every key expires, the latch not before its lifetime after the use, and a request not before it
-// need not be known any more (I6).
+// expires: every key expires, the latch not before its lifetime after the use (I6).
 func expires(h happened) error {
 	for i, key := range h.After {
 		if key.Left == stage.Forever {
@@ -84,11 +77,6 @@ func expires(h happened) error {
 			return fmt.Errorf("the latch lives for %d µs, not %d", h.After[0].Left, life)
 		}
 	}
-	for id := range h.After[1].Members {
-		if until := h.After[1].Number(id); until > h.Now+h.After[1].Left+stage.Stall {
-			return fmt.Errorf("%s is to be known until %d, the key expires at %d", id, until, h.Now+h.After[1].Left)
-		}
-	}
 	return nil
 }
 
@@ -101,24 +89,14 @@ func written(h happened) error {
 			return fmt.Errorf("%s is stored as %q", field, value)
 		}
 	}
-	for id, score := range h.After[1].Members {
-		if !number.MatchString(score) {
-			return fmt.Errorf("%s has the score %q", id, score)
-		}
-	}
 	return nil
 }
 
-const day = 24 * 60 * stage.Minute
-
-// knownUntil is when a request need not be known any more that may come again for so many ms; a day is the most.
-func knownUntil(h happened, repeats int64) int64 { return h.Now + min(repeats*stage.Millisecond, day) }
-
-// counted: the count falls by one, once a request, and rises only from 0, to what was set.
-func (j *judge) counted(h happened) error {
+// counts: the count falls by one at a request to count down, and rises only from 0, to what was set.
+func counts(h happened) error {
 	before, after := h.Before[0].Number("count"), h.After[0].Number("count")
 	same := h.Before[0].Number("generation") == h.After[0].Number("generation")
-	down, downs := h.Request.(Down)
+	_, downs := h.Request.(Down)
 	set, sets := h.Request.(Set)
 	ask, asks := h.Request.(Ask)
 	switch {
@@ -126,25 +104,12 @@ func (j *judge) counted(h happened) error {
 	case asks && ask.Early != 0 && h.Now <= ask.NotAfter && h.Before[0].Left == 0 && after == 0: // Awaited.
 	case same && after == before:
 	case same && after < before:
-		if !downs || before-after != 1 || h.Now > down.NotAfter {
+		if !downs || before-after != 1 {
 			return fmt.Errorf("the count fell from %d to %d", before, after)
 		}
-		if until := j.calls[down.ID]; until > j.newest {
-			return fmt.Errorf("%s has counted twice", down.ID)
-		}
-		j.calls[down.ID] = knownUntil(h, down.Repeats)
 	default:
-		if !sets || before != 0 || after != set.Count || h.Now > set.NotAfter || j.calls[set.ID] > j.newest && h.Before[0].Number("initial") != 0 {
+		if !sets || before != 0 || after != set.Count {
 			return fmt.Errorf("the count was set from %d to %d", before, after)
-		}
-		j.calls[set.ID] = knownUntil(h, set.Repeats)
-	}
-	if downs && h.Reply.Status == lua.Done && j.calls[down.ID] > max(h.Now, j.newest) {
-		j.calls[down.ID] = max(j.calls[down.ID], knownUntil(h, down.Repeats))
-	}
-	for id, until := range j.calls {
-		if until > max(h.Now, j.newest) && h.After[1].Number(id) < until {
-			return fmt.Errorf("%s is not known until %d", id, until)
 		}
 	}
 	if downs && h.Reply.Status == lua.Done && int64(h.Reply.Place) != after {
@@ -153,8 +118,8 @@ func (j *judge) counted(h happened) error {
 	if downs && h.Reply.Status == lua.Unset && h.Before[0].Number("initial") != 0 && h.After[0].Left != 0 {
 		return fmt.Errorf("there is a latch, and the reply says there is none")
 	}
-	if downs && h.Reply.Status == lua.Done && before > 0 && after == before && h.After[0].Left != 0 && j.calls[down.ID] == 0 {
-		return fmt.Errorf("%s was answered and has not counted", down.ID)
+	if downs && h.Reply.Status == lua.Done && before > 0 && after == before && h.After[0].Left != 0 {
+		return fmt.Errorf("it was answered and has not counted")
 	}
 	return nil
 }

@@ -18,9 +18,6 @@ type Latch struct {
 	Lifetime          int64 // ms
 	Ends              int64 // when the key expires
 
-	// Calls are requests to set and to count down that had their effect.
-	Calls stage.Calls
-
 	Ears int // clients that listen
 
 	stage.Channel
@@ -31,12 +28,11 @@ func (l *Latch) Expire(now int64) {
 	if l.Ends != 0 && l.Ends <= now {
 		l.Lose()
 	}
-	l.Calls.Expire(now)
 }
 
 // Lose forgets the latch.
 func (l *Latch) Lose() {
-	*l = Latch{Calls: l.Calls, Ears: l.Ears, Channel: l.Channel}
+	*l = Latch{Ears: l.Ears, Channel: l.Channel}
 }
 
 // State is what the keys of a server should hold.
@@ -49,11 +45,11 @@ func (l *Latch) State(now int64) stage.State {
 			hash[field] = stage.Decimal(value)
 		}
 	}
-	return stage.State{stage.Fields(hash, l.Ends, now), stage.Scores(l.Calls.Until, l.Calls.Ends, now)}
+	return stage.State{stage.Fields(hash, l.Ends, now)}
 }
 
 // View is what an inspection shows.
-func (l *Latch) View() lua.View {
+func (l *Latch) View(int64) lua.View {
 	v := lua.View{Token: uint64(l.Generation), Limit: l.Initial, Used: l.Count, State: "open"}
 	if !l.Blind {
 		v.Waiting = l.Ears

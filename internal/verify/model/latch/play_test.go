@@ -10,12 +10,10 @@ import (
 // player plays one history on a server and on the model.
 type player struct {
 	*stage.Duel[*Latch]
-	seen   [waiters]int64 // the generation that the waiter of each client has seen
-	ears   [stage.Ears]bool
-	number int
-	calls  []Request // to set and to count down
-	sent   []Request
-	judge  *judge
+	seen  [waiters]int64 // the generation that the waiter of each client has seen
+	ears  [stage.Ears]bool
+	sent  []Request
+	judge *judge
 }
 
 func newPlayer(s stage.Server, k lua.Keys) *player {
@@ -24,19 +22,12 @@ func newPlayer(s stage.Server, k lua.Keys) *player {
 
 // play plays a history to its end or to the first difference.
 func (p *player) play(h []step) error {
-	for i, s := range h {
-		if err := p.step(s); err != nil {
-			return p.Over(fmt.Errorf("step %d, %s:\n%w", i+1, s, err))
-		}
-	}
-	return nil
+	return stage.Through(h, p.step, &p.Log)
 }
 
 func (p *player) step(s step) error {
-	if p.Server.Frozen() {
-		p.Now = p.Server.Now()
-	}
-	defer func() { p.judge.passed(p.Now, p.State) }()
+	stage.Tick(p.Server, &p.Now)
+	defer func() { p.judge.passed(p.State) }()
 	switch s.op {
 	case opHear, opHush:
 		return p.hear(s.client%stage.Ears, s.op == opHear)
@@ -48,7 +39,7 @@ func (p *player) step(s step) error {
 		p.Deny(s.choice < 6, s.choice > 3)
 		return nil
 	case opDelete:
-		return p.remove(s.choice)
+		return p.remove()
 	case opInspect:
 		return p.View(lua.Countdown.Inspect, 10, p.Model.View)
 	case opRepeat:
@@ -77,17 +68,10 @@ func (p *player) hear(ear int, on bool) error {
 	return p.Server.Hear(p.Keys, ear, on)
 }
 
-// remove lets keys be lost.
-func (p *player) remove(choice int) error {
-	which := [8][]int{{0, 1}, {0, 1}, {0}, {0}, {0}, {1}, {0}, {0, 1}}[choice]
-	for _, i := range which {
-		if i == 0 {
-			p.Model.Lose()
-		} else {
-			p.Model.Calls = stage.Calls{}
-		}
-	}
-	return p.Remove(which...)
+// remove lets the key be lost.
+func (p *player) remove() error {
+	p.Model.Lose()
+	return p.Remove(0)
 }
 
 // later is a not-after that does not come soon.
@@ -123,41 +107,15 @@ func (p *player) build(s step) Request {
 		return r
 	case opRemove:
 		return Remove{Generation: [4]int64{0, p.Model.Generation, p.Model.Generation - 1, p.Model.Generation}[s.choice%4]}
-	case opAgain:
-		return p.again(s, notAfter)
 	}
-	p.number++
-	id := fmt.Sprintf("%s:%d", stage.ClientName(s.client), p.number)
-	repeats := [...]int64{600000, 60000, 1000, 2 * day / stage.Millisecond}[p.number%4]
-	if !p.Server.Frozen() {
-		repeats = 600000
-	}
-	r := Request(Down{ID: id, NotAfter: notAfter, Repeats: repeats})
 	if s.op == opSet {
 		lifetime := s.lifetime
 		if !p.Server.Frozen() {
 			lifetime = lifetimes[0] // There no key expires while a history is played.
 		}
-		r = Set{ID: id, Count: s.count, Lifetime: lifetime, NotAfter: notAfter, Repeats: repeats}
+		return Set{Count: s.count, Lifetime: lifetime}
 	}
-	p.calls = append(p.calls, r)
-	return r
-}
-
-// again repeats a request as its client does: with the same id, and another not-after.
-func (p *player) again(s step, notAfter int64) Request {
-	if len(p.calls) == 0 {
-		return nil
-	}
-	switch r := p.calls[max(len(p.calls)-1-s.choice, 0)].(type) {
-	case Down:
-		r.NotAfter = notAfter
-		return r
-	case Set:
-		r.NotAfter = notAfter
-		return r
-	}
-	return nil
+	return Down{}
 }
 
 // request sends one request to both and compares what comes of it.
@@ -185,14 +143,14 @@ func (p *player) send(r Request) (lua.Tuple, error) {
 	if err == nil {
 		err = p.judge.step(h)
 	}
-	p.judge.passed(p.Now, p.State)
+	p.judge.passed(p.State)
 	return h.Reply, err
 }
 
 // sameTwice: a request that is sent twice has the effect of one, and the same answer.
 func sameTwice(k lua.Keys, r Request, one, two lua.Tuple, first, second stage.State) error {
-	if _, ok := r.(Remove); ok {
-		return nil // It says itself that it is not safe to repeat.
+	if r.Script() != lua.Countdown.Ask && r.Script() != lua.Countdown.Check {
+		return nil // It is lib/once that lets it have its effect once.
 	}
 	one.Flags, two.Flags = 0, 0
 	one.Waiting, two.Waiting = 0, 0 // Whether clients can be counted may have changed.

@@ -29,19 +29,12 @@ type Check struct {
 
 // A Set is a request of countdown/set.
 type Set struct {
-	ID       string
 	Count    int64
 	Lifetime int64 // ms
-	NotAfter int64
-	Repeats  int64 // ms
 }
 
 // A Down is a request of countdown/down.
-type Down struct {
-	ID       string
-	NotAfter int64
-	Repeats  int64 // ms
-}
+type Down struct{}
 
 // A Remove is a request of countdown/remove.
 type Remove struct{ Generation int64 }
@@ -67,19 +60,19 @@ func (r Check) Args() []string {
 }
 
 // Script returns countdown/set.
-func (Set) Script() *lua.Script { return lua.LatchSet.Script }
+func (Set) Script() *lua.Script { return lua.LatchSet.Plain() }
 
 // Args returns what the script gets.
-func (r Set) Args() []string { return stage.Args(r.ID, r.Count, r.Lifetime, r.NotAfter, r.Repeats) }
+func (r Set) Args() []string { return stage.Args(r.Count, r.Lifetime) }
 
 // Script returns countdown/down.
-func (Down) Script() *lua.Script { return lua.LatchDown.Script }
+func (Down) Script() *lua.Script { return lua.LatchDown.Plain() }
 
 // Args returns what the script gets.
-func (r Down) Args() []string { return stage.Args(r.ID, r.NotAfter, r.Repeats) }
+func (Down) Args() []string { return nil }
 
 // Script returns countdown/remove.
-func (Remove) Script() *lua.Script { return lua.LatchRemove.Script }
+func (Remove) Script() *lua.Script { return lua.LatchRemove.Plain() }
 
 // Args returns what the script gets.
 func (r Remove) Args() []string { return stage.Args(r.Generation) }
@@ -139,13 +132,8 @@ func (r Check) Run(l *Latch, now int64) lua.Tuple {
 
 // Run closes the latch unless it is closed.
 func (r Set) Run(l *Latch, now int64) lua.Tuple {
-	if now > r.NotAfter {
-		return lua.Tuple{Status: lua.Late, Now: now}
-	}
 	status := lua.Done
-	known := l.Calls.Known(r.ID)
 	switch {
-	case known:
 	case l.Initial == 0:
 		if l.Generation == 0 {
 			l.Generation, l.First = now, now
@@ -157,33 +145,21 @@ func (r Set) Run(l *Latch, now int64) lua.Tuple {
 		l.Generation++
 		l.Count, l.Initial, l.Lifetime = r.Count, r.Count, r.Lifetime
 	}
-	if !known || l.Initial != 0 {
-		l.used(now)
-	}
-	if status == lua.Done {
-		l.Calls.Note(r.ID, r.Repeats, now)
-	}
+	l.used(now)
 	reply := l.reply(status, now)
 	reply.Place, reply.Arrival = l.Count, l.Generation
 	return reply
 }
 
-// Run counts down, once a request.
-func (r Down) Run(l *Latch, now int64) lua.Tuple {
-	if now > r.NotAfter {
-		return lua.Tuple{Status: lua.Late, Now: now}
-	}
-	known := l.Calls.Known(r.ID)
-	if l.Initial == 0 && !known {
+// Run counts down.
+func (Down) Run(l *Latch, now int64) lua.Tuple {
+	if l.Initial == 0 {
 		return l.reply(lua.Unset, now)
 	}
 	l.used(now)
-	counted := !known && l.Count > 0
+	counted := l.Count > 0
 	if counted {
 		l.Count--
-	}
-	if counted || known {
-		l.Calls.Note(r.ID, r.Repeats, now)
 	}
 	reply := l.reply(lua.Done, now)
 	reply.Place, reply.Arrival = l.Count, l.Generation

@@ -290,9 +290,12 @@ func (c *Call) Places(states []string, tickets []lua.Arrival, held bool) {
 	}
 }
 
+// Exact reports whether a check tells exactly how many wait.
+func Exact(size int) bool { return size <= exactSize }
+
 // Clients is the number of clients that wait, as far as a check tells it.
 func (c *Call) Clients() int {
-	if len(c.line.Queue) > exactSize {
+	if !Exact(len(c.line.Queue)) {
 		return Estimated
 	}
 	return len(c.line.Queue)

@@ -20,8 +20,7 @@ const (
 
 // A Bound is when a ticket that never had a place does not get one.
 type Bound struct {
-	Limit int64 // how many may wait; 0: any number
-	Left  int64 // what its call has left, in µs; below 0: nothing is said of that
+	Limit int64 // how many may wait
 }
 
 // Mode is the mode of an ask with a bound behind it, if there is one.
@@ -32,12 +31,7 @@ func (b *Bound) Mode(mode string) string {
 	return mode + " " + b.String()
 }
 
-func (b Bound) String() string {
-	if b.Left < 0 {
-		return fmt.Sprintf("%d:", b.Limit)
-	}
-	return fmt.Sprintf("%d:%d", b.Limit, b.Left)
-}
+func (b Bound) String() string { return stage.Decimal(b.Limit) }
 
 // Brought are arrivals as a check tells them, with the bounds and the head starts of those that have one.
 func Brought(tickets []lua.Arrival, bounds map[string]Bound, heads map[string]int64) []string {
@@ -55,19 +49,8 @@ func Brought(tickets []lua.Arrival, bounds map[string]Bound, heads map[string]in
 	return args
 }
 
-// Late reports whether a ticket that comes at a time would wait for longer than its call has left, if the head came then.
-func (c *Call) Late(b Bound, at, head int64) bool {
-	ahead := int64(1)
-	for _, a := range c.line.Queue {
-		if a.Arrival <= at {
-			ahead++
-		}
-	}
-	return b.Left >= 0 && ahead*max(c.Now-head, 0) > b.Left*int64(len(c.line.Queue))
-}
-
 // crowded reports whether there are as many tickets as may wait.
-func (c *Call) crowded(b Bound) bool { return b.Limit > 0 && int64(len(c.line.Queue)) >= b.Limit }
+func (c *Call) crowded(b Bound) bool { return int64(len(c.line.Queue)) >= b.Limit }
 
 // counts reports whether an earlier look still says that so many tickets live.
 func (c *Call) counts(most int64) bool {
@@ -78,20 +61,11 @@ func (c *Call) counts(most int64) bool {
 // Known reports whether a queue is known to be full for a new ticket without a look at its tickets, and whether that can be
 // told; it tells since when the head had waited as far as the last look counts. So asks do where nothing is unusual.
 func (c *Call) Known(b Bound, ticket string) (oldest int64, full, sure bool) {
-	size, l := int64(len(c.line.Queue)), c.notes.Looked
-	if size == 0 || c.line.Rank(ticket) >= 0 {
+	if len(c.line.Queue) == 0 || c.line.Rank(ticket) >= 0 || !c.crowded(b) {
 		return 0, false, true
 	}
-	crowded, most := c.crowded(b), int64(1)
-	if crowded {
-		most = b.Limit
-	}
-	counts := c.counts(most)
-	switch {
-	case counts && (crowded || b.Left >= 0 && (size+1)*l.Waited > b.Left*size):
-		return c.Now - l.Waited, true, true
-	case !crowded && !c.Late(b, c.Now, c.line.Queue[0].Arrival):
-		return 0, false, true
+	if c.counts(b.Limit) {
+		return c.Now - c.notes.Looked.Waited, true, true
 	}
 	return 0, false, false
 }
@@ -124,23 +98,18 @@ func (c *Call) survey(most int64) *view {
 	return v
 }
 
-// Full reports whether there is no room for a ticket that comes at a time and is not in the queue (I11), with the arrival
-// of the head. Where the script is about several tickets, largest is the largest of their limits, at least 1.
-func (c *Call) Full(b Bound, at, largest int64) (oldest int64, full bool) {
-	crowded := c.crowded(b)
-	q := c.line.Queue
+// Full reports whether there is no room for a ticket that is not in the queue (I11), with the arrival of the head. Where the script is about several tickets, largest is the largest of their limits, at least 1.
+func (c *Call) Full(b Bound, largest int64) (oldest int64, full bool) {
 	switch {
-	case len(q) == 0, c.view == nil && !crowded && !c.Late(b, at, q[0].Arrival):
+	case !c.crowded(b):
 		return 0, false
-	case c.view == nil && crowded && c.counts(b.Limit):
+	case c.view == nil && c.counts(b.Limit):
 		return c.Now - c.notes.Looked.Waited, true
-	case c.view == nil && largest == 0 && crowded:
-		c.view = c.survey(b.Limit)
 	case c.view == nil:
-		c.view = c.survey(max(largest, 1))
+		c.view = c.survey(max(largest, b.Limit))
 	}
 	v := c.view
-	if v.living == 0 || !(crowded && v.living >= b.Limit) && !c.Late(b, at, v.oldest) {
+	if v.living < b.Limit {
 		return 0, false
 	}
 	if !v.told {
@@ -191,7 +160,7 @@ func (c *Call) Trim(tickets []lua.Arrival, bounds map[string]Bound, heads map[st
 	}
 	for _, i := range out {
 		a := tickets[i]
-		if oldest, full := c.Full(bounds[a.Ticket], a.Arrival, largest); full {
+		if oldest, full := c.Full(bounds[a.Ticket], largest); full {
 			states[i] = lua.StateFull + " " + strconv.Itoa(len(c.line.Queue)) + " " + stage.Decimal(oldest)
 			any = true
 			continue
@@ -207,7 +176,6 @@ func (c *Call) Trim(tickets []lua.Arrival, bounds map[string]Bound, heads map[st
 // A Room is what a script shows of a ticket with a bound that it was about.
 type Room struct {
 	Ticket        string
-	At            int64 // when it came
 	Bound         Bound
 	Full          bool // it was refused
 	Before, After []lua.Arrival
@@ -217,12 +185,12 @@ type Room struct {
 	Alive         func(client string) bool
 }
 
-// Asked judges an ask of a ticket that came at a time, with its bound if it has one; took: an arrival was given.
-func (r Room) Asked(ticket string, at int64, b *Bound, full, took bool) error {
+// Asked judges an ask of a ticket, with its bound if it has one; took: an arrival was given.
+func (r Room) Asked(ticket string, b *Bound, full, took bool) error {
 	if b == nil {
 		return nil
 	}
-	r.Ticket, r.At, r.Bound, r.Full = ticket, at, *b, full
+	r.Ticket, r.Bound, r.Full = ticket, *b, full
 	if full && took {
 		return fmt.Errorf("%s is refused and took an arrival", ticket)
 	}
@@ -235,7 +203,7 @@ func (r Room) Checked(tickets []lua.Arrival, bounds map[string]Bound, states []s
 	after := r.After
 	for i, state := range states {
 		b, bounded := bounds[tickets[i].Ticket]
-		r.Ticket, r.At, r.Bound, r.Full, r.Beside = tickets[i].Ticket, tickets[i].Arrival, b, full(state), 0
+		r.Ticket, r.Bound, r.Full, r.Beside = tickets[i].Ticket, b, full(state), 0
 		if !bounded && r.Full {
 			return fmt.Errorf("%s has no bound and is refused", r.Ticket)
 		}
@@ -260,27 +228,20 @@ func (r Room) Checked(tickets []lua.Arrival, bounds map[string]Bound, states []s
 func (r Room) Judge() error {
 	is := func(a lua.Arrival) bool { return a.Ticket == r.Ticket }
 	was, stays := slices.ContainsFunc(r.Before, is), slices.ContainsFunc(r.After, is)
-	living, ahead, head := int64(0), int64(1), int64(0)
+	living := int64(0)
 	for _, a := range r.After {
 		if !is(a) && r.Alive(lua.TicketClient(a.Ticket)) {
-			if living == 0 {
-				head = a.Arrival
-			}
 			living++
 		}
-		if !is(a) && a.Arrival <= r.At {
-			ahead++
-		}
 	}
-	crowded := r.Bound.Limit > 0 && living+int64(r.Beside) >= r.Bound.Limit
+	crowded := living+int64(r.Beside) >= r.Bound.Limit
 	var rest, till, waited int64
 	_, err := fmt.Sscanf(r.Looked, "%d:%d:%d", &rest, &till, &waited)
 	counts := err == nil && till > r.Now
-	late := r.Bound.Left >= 0 && (r.Beside > 0 || living > 0 && ahead*(r.Now-head) > r.Bound.Left*int64(len(r.After)))
 	switch {
 	case r.Full && (was || stays):
 		return fmt.Errorf("%s had a place and is refused", r.Ticket)
-	case r.Full && !crowded && !late && !counts:
+	case r.Full && !crowded && !counts:
 		return fmt.Errorf("%s is refused where %d wait, by %v", r.Ticket, living, r.Bound)
 	case !r.Full && !was && stays && crowded && r.Beside == 0:
 		return fmt.Errorf("%s is let in where %d wait, by %v", r.Ticket, living, r.Bound)

@@ -121,8 +121,12 @@ func (c *call) serve(p *pass) {
 	c.Queue = c.Queue[p.gone:]
 	c.Skipped += p.gone - len(p.grants) - len(p.excess) - p.strays
 	c.forget()
-	messages := map[string][]lua.Arrival{}
-	var clients []string
+	type message struct {
+		client string
+		grants []lua.Arrival
+	}
+	var messages []*message
+	open := map[string]*message{}
 	for _, a := range p.grants {
 		t, _ := line.Read(a.Ticket)
 		phase := byte(byMessage)
@@ -134,13 +138,15 @@ func (c *call) serve(p *pass) {
 			c.Grants = append(c.Grants, c.hold(a.Ticket))
 			continue
 		}
-		if messages[t.Client] == nil {
-			clients = append(clients, t.Client)
+		m := open[t.Client]
+		if m == nil || len(m.grants) == mostTold {
+			m = &message{client: t.Client}
+			open[t.Client], messages = m, append(messages, m)
 		}
-		messages[t.Client] = append(messages[t.Client], a)
+		m.grants = append(m.grants, a)
 	}
-	for _, client := range clients {
-		c.tell(client, messages[client])
+	for _, m := range messages {
+		c.tell(m.client, m.grants)
 	}
 	for _, ticket := range p.excess {
 		if client := lua.TicketClient(ticket); client != c.Caller {
@@ -149,7 +155,7 @@ func (c *call) serve(p *pass) {
 	}
 }
 
-// tell publishes the grants of one client. If they cannot be told they are undone.
+// tell publishes grants of one client. If they cannot be told they are undone.
 func (c *call) tell(client string, grants []lua.Arrival) {
 	var b strings.Builder
 	b.WriteString("G")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -27,9 +28,7 @@ func onBoth(t *testing.T, locks bool, limit int64, run func(t *testing.T, p *pla
 // must sends a request, which must do what the model says.
 func (p *player) must(t *testing.T, r Request) lua.Tuple {
 	t.Helper()
-	reply, err := p.send(r)
-	require.NoError(t, err)
-	return reply
+	return must.Got(p.send(r))(t)
 }
 
 // later is a not-after that does not come.
@@ -41,11 +40,11 @@ func ticket(client string, number int, kind byte, permits int64) string {
 }
 
 func (p *player) asks(ticket, mode string) Ask {
-	return Ask{Ticket: ticket, Mode: mode, NotAfter: p.later(), Phase: lua.PhaseHeld, Who: "who", Limit: p.limit}
+	return Ask{Ticket: ticket, Mode: mode, NotAfter: p.later(), Phase: lua.PhaseHeld, Who: "who", Limit: p.limit, Born: p.born}
 }
 
 func (p *player) looks(client, mode string, tickets ...lua.Arrival) Check {
-	return Check{Client: client, Mode: mode, NotAfter: p.later(), Tickets: tickets, Limit: p.limit}
+	return Check{Client: client, Mode: mode, NotAfter: p.later(), Tickets: tickets, Limit: p.limit, Born: p.born}
 }
 
 // holds lets a ticket hold.
@@ -65,7 +64,7 @@ func (p *player) waits(t *testing.T, client int, ticket string) lua.Tuple {
 	return reply
 }
 
-// A writer's release lets all readers in that wait, 256 a script, with one message a client.
+// A writer's release lets all readers in that wait, 256 a script, with few messages, none of which is long.
 func TestHundredsOfReadersAreLetInByFewScripts(t *testing.T) {
 	onBoth(t, true, 0, func(t *testing.T, p *player) {
 		writer := ticket("d", 1, lua.Write, p.limit)
@@ -74,7 +73,7 @@ func TestHundredsOfReadersAreLetInByFewScripts(t *testing.T) {
 		require.NoError(t, p.hear(1, true))
 		var readers []lua.Arrival
 		for i := range 600 {
-			reader := ticket(stage.ClientName(i%2), 2+i, lua.Read, 1)
+			reader := ticket(stage.ClientName(i/300), 1e18+i, lua.Read, 1)
 			readers = append(readers, lua.Arrival{Ticket: reader, Arrival: p.now - 1000 + int64(i)})
 		}
 		require.NoError(t, p.put(readers))
@@ -105,7 +104,7 @@ func TestHundredsOfLeasesRunOutTogether(t *testing.T) {
 			}
 		}
 		p.host.Pass(2 * stage.Millisecond)
-		p.tick()
+		stage.Tick(p.host, &p.now)
 		expired := 0
 		for more := true; more; {
 			reply := p.must(t, p.looks("d", lua.Hears))
@@ -126,8 +125,7 @@ func TestALookMakesAForgottenSemaphoreAnew(t *testing.T) {
 	onBoth(t, false, 2, func(t *testing.T, p *player) {
 		p.holds(t, ticket("d", 1, lua.Permit, 2))
 		first, second := ticket("a", 1, lua.Permit, 2), ticket("b", 1, lua.Permit, 1)
-		at := p.waits(t, 0, first)
-		next := p.waits(t, 1, second)
+		at, next := p.waits(t, 0, first), p.waits(t, 1, second)
 		require.NoError(t, p.remove(0))
 		reply := p.must(t, p.looks("b", lua.Hears, lua.Arrival{Ticket: second, Arrival: next.Arrival}))
 		require.Equal(t, []string{lua.StateGranted}, reply.States, "nobody else is known yet")
@@ -165,13 +163,39 @@ func TestAfterAResizeTooMuchIsRefused(t *testing.T) {
 		for i, x := range tickets {
 			arrivals = append(arrivals, lua.Arrival{Ticket: x, Arrival: p.waits(t, i, x).Arrival})
 		}
-		require.Equal(t, lua.Mismatch, p.must(t, Resize{Permits: 2, Stated: 7, NotAfter: p.later()}).Status)
-		p.must(t, Resize{Permits: 2, Stated: 5, NotAfter: p.later()})
+		p.must(t, Resize{Permits: 2})
 		require.Equal(t, []string{"excess 2"}, p.must(t, p.looks("b", lua.Hears, arrivals[1])).States)
 		require.Equal(t, lua.Done, p.must(t, End{Ticket: holder}).Status)
 		require.Equal(t, 1, p.seen["message X"])
 		require.Equal(t, "2", p.before[0].Members["used"])
-		require.Equal(t, lua.Done, p.must(t, Resize{Permits: 9, Stated: 7, NotAfter: p.later()}).Status)
+		require.Equal(t, lua.Done, p.must(t, Resize{Permits: 9}).Status)
+	})
+}
+
+// A number without a time cannot change.
+func TestANumberThatCannotChangeIsNot(t *testing.T) {
+	onBoth(t, false, 5, func(t *testing.T, p *player) {
+		p.born = 0
+		p.holds(t, ticket("a", 1, lua.Permit, 1))
+		require.Equal(t, lua.Mismatch, p.must(t, Resize{Permits: 2}).Status)
+		p.limit = 4
+		require.Equal(t, lua.Mismatch, p.must(t, p.asks(ticket("b", 1, lua.Permit, 1), lua.Try)).Status)
+		require.Equal(t, "5", p.before[0].Members["limit"])
+	})
+}
+
+// A time that is ahead of the server's clock, which has stepped back, would keep the number of all who come later from counting.
+func TestATimeAheadOfTheClockIsNotBelieved(t *testing.T) {
+	onBoth(t, false, 5, func(t *testing.T, p *player) {
+		made := p.born
+		p.born = p.now + 60*stage.Minute
+		p.holds(t, ticket("a", 1, lua.Permit, 1))
+		p.born, p.limit = made, 4
+		p.holds(t, ticket("b", 1, lua.Permit, 1))
+		require.Equal(t, "4", p.before[0].Members["limit"])
+		p.born, p.limit = p.now+60*stage.Minute, 3
+		p.holds(t, ticket("c", 1, lua.Permit, 1))
+		require.Equal(t, "4", p.before[0].Members["limit"], "it has another for oldest")
 	})
 }
 
@@ -201,7 +225,7 @@ func TestARenewalDoesNotShortenWhatAnotherHasProlonged(t *testing.T) {
 		}
 		for range 4 { // On a real server nothing passes: there the last one tells.
 			p.host.Pass(5 * stage.Second)
-			p.tick()
+			stage.Tick(p.host, &p.now)
 			renew(long, a.Token, 900000)
 			renew(short, b.Token, 10000)
 		}

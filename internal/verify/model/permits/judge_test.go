@@ -30,14 +30,15 @@ type judge struct {
 	highest int64 // token of all grants
 	lost    bool  // the lock key was lost since the last one
 	gone    bool  // a key without which holds are forgotten was lost since they were last looked at
-	resized bool  // since the lock key was lost
+
+	did map[string]bool // by the last script, to know that histories reach it
 }
 
 // step judges one script.
 func (j *judge) step(h happened) error {
 	err := errors.Join(
 		expiry(h), numbers(h), h.adds(), j.tokens(h), h.capacity(), j.stays(h), h.order(), h.busy(), h.dropped(), h.messages(),
-		h.answer(), h.untold(), h.untouched(), h.placed(), h.room(), j.welcome(h),
+		h.answer(), h.untold(), h.untouched(), h.placed(), h.room(), j.counts(h),
 	)
 	if h.sound() {
 		j.gone = false
@@ -45,13 +46,54 @@ func (j *judge) step(h happened) error {
 	return err
 }
 
-// welcome sees that a resize takes nobody down: from then on it does not matter what a client states.
-func (j *judge) welcome(h happened) error {
-	if h.reply.Status == lua.Mismatch && j.resized {
-		return errors.New("refused for what it states, though the lock was resized")
+// counts: the number of the newest client counts, once it states another than the newest before it, and that of a resize until
+// then. It is nobody's place to change what was stated without a time, and who states a time is never refused.
+func (j *judge) counts(h happened) error {
+	j.did = map[string]bool{}
+	was, is := func(field string) int64 { return h.before[0].Number(field) }, func(field string) int64 { return h.after[0].Number(field) }
+	want, stated := was("limit"), was("stated")
+	fixed := stated != 0 && was("born") == 0
+	var states, born int64
+	switch r := h.request.(type) {
+	case Ask:
+		states, born = r.Limit, r.Born
+	case Check:
+		if len(r.Tickets) > 0 {
+			states, born = r.Limit, r.Born
+		}
+	case Resize:
+		if want = r.Permits; fixed {
+			want = was("limit")
+		}
 	}
-	_, resizes := h.request.(Resize)
-	j.resized = j.resized || resizes && h.reply.Status == lua.Done
+	if refused := h.reply.Status == lua.Mismatch; refused && (born != 0 || !fixed) {
+		return errors.New("refused for what it states, which may change")
+	}
+	believed := func(at int64) int64 {
+		if at > h.now {
+			return 0
+		}
+		return at
+	}
+	if h.reply.Status == lua.Late || was("limit") == 0 || is("limit") == 0 {
+		return nil
+	}
+	switch newer := believed(born) > believed(was("born")); {
+	case born == 0 && states != 0 && stated == 0:
+		want, stated = states, states
+	case newer && stated == 0:
+		stated, j.did["the first number after a resize"] = states, true
+	case newer && states == stated:
+		j.did["a resize outlives a newer client"] = want != stated
+	case newer:
+		j.did["more by a newer client"], j.did["fewer by a newer client"] = states > want, states < want
+		want, stated = states, states
+	case states != 0 && stated != 0 && states != stated:
+		j.did["an older client states another number"] = true
+	}
+	if is("limit") != want || is("stated") != stated {
+		return fmt.Errorf("there are %d permits, %d were stated, and it should be %d and %d", is("limit"), is("stated"), want, stated)
+	}
 	return nil
 }
 
@@ -59,6 +101,7 @@ func (j *judge) welcome(h happened) error {
 type record struct {
 	permits, token, lease, since, until int64
 	phase                               string
+	least                               int64 // ms
 }
 
 // holdsOf reads the holds of a state: those with a record.
@@ -73,6 +116,7 @@ func holdsOf(s stage.State) map[string]record {
 		for i, n := range map[int]*int64{0: &h.permits, 1: &h.token, 2: &h.lease, 4: &h.since} {
 			*n, _ = strconv.ParseInt(f[i], 10, 64)
 		}
+		_, _ = fmt.Sscanf(f[5], "~%d~", &h.least)
 		holds[field] = h
 	}
 	return holds
@@ -142,6 +186,9 @@ func whole(s stage.State) bool {
 func (h *happened) fresh() map[string]record {
 	before, fresh := holdsOf(h.before), map[string]record{}
 	for ticket, r := range holdsOf(h.after) {
+		if lua.Rests(ticket) {
+			continue // Nobody has it.
+		}
 		if old, there := before[ticket]; !there || old.since != r.since || old.token != r.token {
 			fresh[ticket] = r
 		}
@@ -162,8 +209,8 @@ func expiry(h happened) error {
 	if !h.sound() {
 		return nil
 	}
-	resized := h.after[0].Members["resized"] != ""
-	if left := h.after[0].Left; resized && h.request.Script() == lua.Resize.Script && h.reply.Status == lua.Done && left < resizedFor-stage.Second {
+	resized := h.after[0].Members["limit"] != h.after[0].Members["stated"]
+	if left := h.after[0].Left; resized && h.request.Script() == lua.Resize.Plain() && h.reply.Status == lua.Done && left < resizedFor-stage.Second {
 		return fmt.Errorf("the limit that was set is forgotten in %d µs", left)
 	}
 	for ticket, r := range holdsOf(h.after) {
@@ -184,7 +231,7 @@ var (
 
 // numbers: what is stored is written in full.
 func numbers(h happened) error {
-	for _, field := range []string{"limit", "stated", "token", "group", "high", "mark", "kept", "marked", "resized"} {
+	for _, field := range []string{"limit", "stated", "born", "token", "group", "high", "mark", "kept", "marked"} {
 		if value, ok := h.after[0].Members[field]; ok && !number.MatchString(value) {
 			return fmt.Errorf("%s is stored as %q", field, value)
 		}
@@ -299,10 +346,33 @@ func (j *judge) stays(h happened) error {
 		if end, ok := h.request.(End); ok && end.Ticket == ticket && (end.Token == 0 || end.Token == r.token) {
 			continue
 		}
+		if end, ok := h.request.(End); ok && resting(end.Ticket) == ticket && end.Token == 0 && !end.Rests {
+			continue
+		}
 		if force, ok := h.request.(Force); ok && force.Ticket == ticket {
 			continue
 		}
 		return fmt.Errorf("%s held until %d, and does not at %d", ticket, r.until, h.now)
+	}
+	return j.rests(h, after)
+}
+
+// rests: permits that were to stay taken do so, whatever becomes of their hold, unless nobody has used it, or it is released by
+// force.
+func (j *judge) rests(h happened, after map[string]record) error {
+	end, ends := h.request.(End)
+	force, forces := h.request.(Force)
+	for ticket, r := range holdsOf(h.before) {
+		until := min(r.since, h.now) + r.least*stage.Millisecond
+		if now, there := after[ticket]; j.gone || r.least == 0 || until <= h.now || there && now.token == r.token {
+			continue
+		}
+		if ends && !end.Rests && end.Ticket == ticket || forces && force.Ticket == ticket {
+			continue
+		}
+		if _, there := after[resting(ticket)]; !there {
+			return fmt.Errorf("%s was to stay taken until %d, and is not at %d", ticket, until, h.now)
+		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package permits
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
@@ -8,17 +9,76 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
+// together is a look as semaphore/checks has it, and reports whether nothing is to be done, nor news, of any of the tickets.
+// The keys are prolonged for the first such ticket, and where a check does it.
+func (r Check) together(l *Lock, now int64) (lua.Tuple, bool) {
+	c := l.call(now, r.Client, 0, !r.Uncounted, 0, 0)
+	h, size := &l.Hash, len(l.Queue)
+	_, marked := l.Suspects[r.Client]
+	calm := now <= r.NotAfter && r.lasts(c) && h.Scan == nil && h.Mark == 0 && !(h.Marked && marked) && line.Exact(size) && r.waits(c)
+	var states []string
+	for _, a := range r.Tickets {
+		i := l.Rank(a.Ticket)
+		_, holds := h.Holds[a.Ticket]
+		t, _ := line.Read(a.Ticket)
+		if !calm || holds || t.Permits > h.Limit || i < 0 || l.Queue[i].Arrival > a.Arrival || h.High <= 1 || h.High < a.Arrival {
+			continue
+		}
+		if states == nil || h.Kept < max(c.Ahead(), c.Watched(size))+line.LeastKept {
+			c.Created = true
+			c.keep(size)
+		}
+		states = append(states, fmt.Sprint(lua.StateQueued, " ", c.Place(a.Ticket, true)))
+	}
+	return c.reply(lua.Done, -1, 0, 0, states...), len(states) > 0 && len(states) == len(r.Tickets)
+}
+
+// lasts reports whether there are leases, of which none is over, and the last ends when it can.
+func (r Check) lasts(c *call) bool {
+	_, guarded := c.Holders[guard]
+	all := c.ends()
+	if !guarded || c.Used() == 0 || len(all) == 0 || all[0].Arrival <= c.Now {
+		return false
+	}
+	last := all[len(all)-1]
+	hold, known := c.Hash.Holds[last.Ticket]
+	return known && last.Arrival-c.Now <= hold.Lease
+}
+
+// waits reports whether the head wants more than is free, and its client lives.
+func (r Check) waits(c *call) bool {
+	if c.room() <= 0 || len(c.Queue) == 0 {
+		return true
+	}
+	t, ok := line.Read(c.Queue[0].Ticket)
+	switch {
+	case !ok || t.Permits <= c.room() || t.Permits > c.Hash.Limit:
+		return false
+	case t.Client == r.Client:
+		return true
+	}
+	return !c.Hash.Marked && (!c.Counted || !c.Blind && c.Hears[t.Client])
+}
+
 // Run queues again what is neither queued nor granted, serves the queue, and tells the state of each
 // ticket.
 func (r Check) Run(l *Lock, now int64) lua.Tuple {
 	if now > r.NotAfter {
 		return lua.Tuple{Status: lua.Late, Now: now}
 	}
-	stated := r.Limit
-	if len(r.Tickets) == 0 {
-		stated = 0
+	if r.Together {
+		if reply, ok := r.together(l, now); ok {
+			return reply
+		}
 	}
-	c := l.call(now, r.Client, r.Floor, !r.Uncounted, stated)
+	stated, born := r.Limit, r.Born
+	if len(r.Tickets) == 0 {
+		stated, born = 0, 0
+	}
+	c := l.call(now, r.Client, r.Floor, !r.Uncounted, stated, born)
+	if stated != 0 {
+		c.states()
+	}
 	c.open()
 	c.Shown(r.Client, r.Mode)
 	c.settle(false)
@@ -81,7 +141,7 @@ func (r Check) outcome(c *call, states []string, deaf bool) {
 
 // Run takes the permits of one hold back, tells its client, and serves the queue.
 func (r Force) Run(l *Lock, now int64) lua.Tuple {
-	c := l.call(now, "", r.Floor, !r.Uncounted, 0)
+	c := l.call(now, "", r.Floor, !r.Uncounted, 0, 0)
 	size := len(l.Queue)
 	c.settle(false)
 	status, states := lua.Refused, []string(nil)
@@ -98,18 +158,18 @@ func (r Force) Run(l *Lock, now int64) lua.Tuple {
 
 // Run changes how many permits there are.
 func (r Resize) Run(l *Lock, now int64) lua.Tuple {
-	if now > r.NotAfter {
-		return lua.Tuple{Status: lua.Late, Now: now}
-	}
-	c := l.call(now, "", r.Floor, !r.Uncounted, r.Stated)
-	if !c.agrees() {
+	c := l.call(now, "", r.Floor, !r.Uncounted, r.Permits, 0)
+	h, size, before := &l.Hash, len(l.Queue), l.Hash.Limit
+	if h.Stated != 0 && h.Born == 0 {
 		return c.refuse(lua.Mismatch)
 	}
-	size, before := len(l.Queue), c.limit()
+	stated := h.Stated
 	c.settle(false)
-	l.Hash.Limit, l.Hash.Stated, c.known = r.Permits, 0, true
+	h.Limit, h.Stated = r.Permits, stated
 	c.advance()
-	l.Hash.Kept, c.Created = max(l.Hash.Kept, now+resizedFor), true
+	if c.Created = true; h.Stated != h.Limit {
+		h.Kept = max(h.Kept, now+resizedFor)
+	}
 	c.keep(size)
 	return c.reply(lua.Done, -1, size, 0, stage.Decimal(before))
 }
@@ -119,7 +179,7 @@ func (r Downgrade) Run(l *Lock, now int64) lua.Tuple {
 	if now > r.NotAfter {
 		return lua.Tuple{Status: lua.Late, Now: now}
 	}
-	c := l.call(now, lua.TicketClient(r.Ticket), r.Floor, !r.Uncounted, 0)
+	c := l.call(now, lua.TicketClient(r.Ticket), r.Floor, !r.Uncounted, 0, 0)
 	size := len(l.Queue)
 	c.open()
 	c.settle(false)
@@ -145,16 +205,23 @@ func (r Downgrade) Run(l *Lock, now int64) lua.Tuple {
 // limit of one that was never used.
 func (l *Lock) View(now int64, most int, stated int64) lua.View {
 	v := lua.View{
-		Now: now, Token: uint64(l.Hash.Token), Limit: l.Hash.Limit, Used: l.Used(), Holders: []lua.Holder{},
+		Now: now, Token: uint64(l.Hash.Token), Limit: l.Hash.Limit, Stated: l.Hash.Stated, Used: l.Used(), Holders: []lua.Holder{},
 		Waiting: len(l.Queue), Queue: slices.Clone(l.Queue[:min(len(l.Queue), most)]), Suspects: []string{},
 	}
 	if v.Limit == 0 {
 		v.Limit = stated
 	}
-	phases := map[byte]string{byMessage: "granted", byReply: "granted", held: lua.PhaseHeld, final: lua.PhaseFinal}
+	phases := map[byte]string{byMessage: "granted", byReply: "granted", held: lua.PhaseHeld, final: lua.PhaseFinal, ranOut: lua.PhaseExpired}
 	for _, a := range l.ends() {
 		h, known := l.Hash.Holds[a.Ticket]
+		until := min(h.Since, now) + h.Least*stage.Millisecond
 		switch {
+		case a.Arrival <= now && h.Least > 0 && until > now:
+			most++ // It is told besides.
+			v.Holders = append(v.Holders, lua.Holder{
+				Ticket: resting(a.Ticket), Until: until, Since: h.Since, Permits: h.Permits, Phase: lua.PhaseExpired,
+				Token: uint64(h.Token), Count: 1, Who: h.Who,
+			})
 		case a.Arrival <= now:
 			v.Used -= h.Permits
 		case known && len(v.Holders) < most:

@@ -18,11 +18,12 @@ import (
 // Times are server µs, as everywhere in the protocol.
 const (
 	mostGrants = 256  // tickets granted in one script
+	mostTold   = 100  // grants in one message
 	mostLapses = 128  // leases ended in one script
 	firstHolds = 64   // holds among which an end looks for one that its client may not know of
 	mostWants  = 4096 // characters of clients that are told by message when somebody waits
 	day        = 24 * 60 * stage.Minute
-	resizedFor = 30 * day // for how long a limit that was changed outlives the last use, a day more or less
+	resizedFor = 30 * day // for how long a limit that is not the number stated outlives the last use, a day more or less
 	guard      = "-"      // the member of the holders that is no ticket
 )
 
@@ -35,6 +36,7 @@ const (
 	byReply   = 'r'
 	held      = 'h'
 	final     = 'f'
+	ranOut    = 'x' // of what rests after a lease that was not released
 )
 
 // A Lock is one name: its four keys, and what the server knows of the clients.
@@ -51,9 +53,11 @@ type Lock struct {
 type Hash struct {
 	line.Notes
 	Limit  int64 // and the number of permits held, as soon as the lock is made
-	Stated int64 // with which it was made, until it is resized
+	Stated int64 // by the newest client; 0: nobody has since it was made by a resize
+	Born   int64 // when that client was made; 0: the limit cannot change
 	Holds  map[string]Hold
 	Group  int64  // the token that readers share
+	Rests  int64  // until when permits may stay taken whose hold is over
 	Wants  string // the clients that are to be told when somebody waits, each with a space behind it
 }
 
@@ -63,9 +67,13 @@ type Hold struct {
 	Phase                 byte
 	Since                 int64
 	Who                   string
+	Least                 int64 // for how many ms from the grant the permits are to stay taken; 0: while they are held
 }
 
 func (h Hold) String() string {
+	if h.Least > 0 {
+		h.Who = fmt.Sprintf("~%d~%s", h.Least, h.Who)
+	}
 	return fmt.Sprintf("%d:%d:%d:%c:%d:%s", h.Permits, h.Token, h.Lease, h.Phase, h.Since, h.Who)
 }
 
@@ -86,7 +94,7 @@ func (l *Lock) Used() int64 {
 // Fields returns the hash as Redis shows it.
 func (l *Lock) Fields() map[string]string {
 	h, f := &l.Hash, l.Hash.Notes.Fields()
-	line.Numbers(f, map[string]int64{"limit": h.Limit, "stated": h.Stated, "group": h.Group})
+	line.Numbers(f, map[string]int64{"limit": h.Limit, "stated": h.Stated, "born": h.Born, "group": h.Group, "rests": h.Rests})
 	line.Texts(f, map[string]string{"wants": h.Wants})
 	if h.Limit != 0 {
 		f["used"] = stage.Decimal(l.Used())

@@ -2,7 +2,6 @@ package permits
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
@@ -26,6 +25,7 @@ type player struct {
 	keys    lua.Keys
 	model   *Lock
 	limit   int64 // that is stated
+	born    int64 // when the first of the clients was made; 0: the limit cannot change
 	locks   bool
 	clients [clients][slots]slot
 	number  uint64
@@ -41,26 +41,21 @@ type player struct {
 }
 
 func newPlayer(s stage.Host, name string, locks bool, limit int64) *player {
-	proto := lua.Semaphore
+	proto, born := lua.Semaphore, s.Now()-2*stage.Second
 	if locks {
-		proto, limit = lua.RWLock, lua.AllReaders
+		proto, limit, born = lua.RWLock, lua.AllReaders, 0
 	}
 	k := proto.Keys("model", name)
 	l := New()
 	return &player{
-		host: s, keys: k, model: l, limit: limit, locks: locks, now: s.Now(), before: l.State(0),
+		host: s, keys: k, model: l, limit: limit, born: born, locks: locks, now: s.Now(), before: l.State(0),
 		seen: map[string]int{},
 	}
 }
 
 // play plays a history to its end or to the first difference.
 func (p *player) play(h history) (err error) {
-	defer func() {
-		for i := range clients {
-			_ = p.host.Wake(p.keys, stage.ClientName(i), false)
-		}
-		_ = p.host.Remove(p.keys.All()...)
-	}()
+	defer stage.Leave(p.host, p.keys, clients)
 	p.host.Deny(false, false)
 	if _, err := p.host.Woken(p.keys); err != nil {
 		return err
@@ -72,12 +67,7 @@ func (p *player) play(h history) (err error) {
 			}
 		}
 	}
-	for i, s := range h.steps {
-		if err := p.step(s); err != nil {
-			return fmt.Errorf("step %d, %s:\n%w\n  played:\n    %s", i+1, s, err, strings.Join(p.log, "\n    "))
-		}
-	}
-	return nil
+	return stage.Through(h.steps, p.step, &p.log)
 }
 
 func (p *player) hear(client int, on bool) error {
@@ -87,7 +77,7 @@ func (p *player) hear(client int, on bool) error {
 }
 
 func (p *player) step(s step) error {
-	p.tick()
+	stage.Tick(p.host, &p.now)
 	switch s.op {
 	case opHear, opHush:
 		return p.hear(s.client, s.op == opHear)
@@ -120,15 +110,9 @@ func (p *player) step(s step) error {
 	return p.request(r, s)
 }
 
-func (p *player) tick() {
-	if p.host.Frozen() {
-		p.now = p.host.Now()
-	}
-}
-
 // expire lets the keys of the model go with the time, and looks whether those of the server do.
 func (p *player) expire() error {
-	p.tick()
+	stage.Tick(p.host, &p.now)
 	p.elapse()
 	for ticket, h := range holdsOf(p.before) {
 		if _, there := p.model.Hash.Holds[ticket]; h.until > p.now && h.until-p.now <= h.lease && !there {
@@ -142,7 +126,7 @@ func (p *player) expire() error {
 func (p *player) elapse() {
 	p.model.Expire(p.now)
 	if p.model.LockEnds == 0 {
-		p.judge.lost, p.judge.resized = true, false
+		p.judge.lost = true
 	}
 }
 
@@ -153,15 +137,10 @@ func (p *player) remove(choice int) error {
 	}[choice]
 	p.model.Delete(which[0], which[1], which[2], which[3])
 	p.judge.lost = p.judge.lost || which[0]
-	p.judge.resized = p.judge.resized && !which[0]
 	p.judge.gone = p.judge.gone || which[0] || which[3]
 	p.log = append(p.log, fmt.Sprint("delete ", which))
-	for i, key := range p.keys.All() {
-		if which[i] {
-			if err := p.host.Remove(key); err != nil {
-				return err
-			}
-		}
+	if err := stage.Lose(p.host, p.keys, which[:]); err != nil {
+		return err
 	}
 	return p.compare()
 }
@@ -194,8 +173,16 @@ func (p *player) run(r Request) (lua.Tuple, error) {
 	keys := p.keys.All()
 	if r, ok := r.(Renew); ok {
 		keys = p.keys.Renewed()
-		if r.Wants {
+		switch {
+		case r.Stays:
+			keys = p.keys.Staying()
+		case r.Wants:
 			keys = p.keys.Wanting()
+		}
+	}
+	if c, ok := r.(Check); ok && c.Together {
+		if reply, ok, err := stage.Together(p.host, p.keys, lua.Semaphore.Checks, c.NotAfter, c.Client, !c.Uncounted, c.Tickets); ok || err != nil {
+			return reply, err
 		}
 	}
 	return r.Script().Tuple(p.host.Call(keys, r.Script(), r.Args()))
@@ -215,8 +202,12 @@ func (p *player) send(r Request) (lua.Tuple, error) {
 	}
 	p.log = append(p.log, fmt.Sprintf("%d %s %q\n      -> %s", p.now, r.Script().Name, r.Args(), stage.ReplyText(reply)))
 	p.elapse()
-	scan := p.model.Clone().Hash.Scan
+	pre := p.model.Clone()
+	scan := pre.Hash.Scan
 	want := r.Run(p.model, p.now)
+	if err := p.noNews(r, pre, p.model, want); err != nil {
+		return reply, err
+	}
 	p.highest = max(p.highest, int64(reply.Token))
 	if err := line.SameReply(want, reply); err != nil {
 		return reply, err
@@ -225,10 +216,8 @@ func (p *player) send(r Request) (lua.Tuple, error) {
 	if err != nil {
 		return reply, err
 	}
-	wanted := p.model.Sent
-	p.model.Sent = nil
-	if !slices.Equal(messages, wanted) {
-		return reply, fmt.Errorf("published %q, should be %q", messages, wanted)
+	if err := stage.Published(messages, &p.model.Sent); err != nil {
+		return reply, err
 	}
 	before := p.before
 	if err := p.compare(); err != nil {
@@ -243,11 +232,45 @@ func (p *player) send(r Request) (lua.Tuple, error) {
 	return reply, err
 }
 
+// noNews holds a look with others against the check that it stands for: that would have nothing to do, and say the same.
+func (p *player) noNews(r Request, before, after *Lock, reply lua.Tuple) error {
+	c, ok := r.(Check)
+	if !ok || !c.Together {
+		return nil
+	}
+	if _, calm := c.together(before.Clone(), reply.Now); !calm || c.Born > before.Hash.Born {
+		return nil // It does not state a number: its client's next ask does.
+	}
+	p.seen["looked together"]++
+	if before.Used() < before.Hash.Limit {
+		p.seen["looked together at a head that does not fit"]++
+	}
+	c.Together = false
+	check := c.Run(before, reply.Now)
+	check.Waiting = 0
+	before.Hash.Kept = after.Hash.Kept // That of the first ticket may be later.
+	if err := line.SameReply(check, reply); err != nil || len(before.Sent) > 0 {
+		return fmt.Errorf("a check of its own sends %v, and\n%w", before.Sent, err)
+	}
+	if is, was := after.State(reply.Now).Text(p.keys), before.State(reply.Now).Text(p.keys); is != was {
+		return fmt.Errorf("a check of its own leaves\n%s\n  and not\n%s", was, is)
+	}
+	return nil
+}
+
 // note counts what came of a request.
 func (p *player) note(r Request, reply lua.Tuple, messages []stage.Message) {
 	name := r.Script().Name
 	p.seen[fmt.Sprintf("%s %d", name, reply.Status)]++
-	for flag := int64(1); flag <= lua.Wanted; flag *= 2 {
+	if r, ok := r.(Renew); ok && r.Stays && reply.Status == lua.Granted {
+		p.seen["stays"]++
+	}
+	for ticket := range p.before[3].Members {
+		if lua.Rests(ticket) {
+			p.seen["rests "+name]++
+		}
+	}
+	for flag := int64(1); flag <= lua.Differs; flag *= 2 {
 		if reply.Has(flag) {
 			p.seen[fmt.Sprint("flag ", flag)]++
 		}
@@ -269,11 +292,13 @@ func (p *player) note(r Request, reply lua.Tuple, messages []stage.Message) {
 	if len(reply.Grants) > 1 {
 		p.seen["several grants in a reply"]++
 	}
-	if p.before[0].Number("limit") != 0 && p.before[0].Members["stated"] == "" && p.before[0].Left > resizedFor-stage.Minute {
+	if p.before[0].Number("limit") != p.before[0].Number("stated") && p.before[0].Left > resizedFor-stage.Minute {
 		p.seen["a month for one that was resized"]++
 	}
-	if a, ok := r.(Ask); ok && p.judge.resized && a.Limit != p.limit && reply.Status == lua.Granted {
-		p.seen["another number after a resize"]++
+	for what, so := range p.judge.did {
+		if so {
+			p.seen[what]++
+		}
 	}
 	for _, field := range []string{"mark", "scan", "group"} {
 		if p.before[0].Members[field] != "" {

@@ -21,6 +21,7 @@ type Ask struct {
 	Phase     string
 	Who       string
 	Limit     int64
+	Born      int64       // server µs; 0: the limit cannot change
 	Bound     *line.Bound // of a ticket that never had a place, if it has one
 }
 
@@ -31,6 +32,7 @@ type End struct {
 	Floor     int64
 	Uncounted bool
 	Note      string
+	Rests     bool // it was used: its permits stay taken for as long as its renewal has said
 }
 
 // A Renew is a request of semaphore/renew.
@@ -41,7 +43,9 @@ type Renew struct {
 	Phase    string
 	Who      string
 	NotAfter int64
-	Wants    bool // with the key of the queue, by a holder that wants to be told when somebody waits
+	Least    int64 // ms from the grant for which the permits are to stay taken; 0: while they are held
+	Stays    bool  // with the keys that it takes to say so first
+	Wants    bool  // with the key of the queue, by a holder that wants to be told when somebody waits
 }
 
 // A Check is a request of semaphore/check.
@@ -55,6 +59,9 @@ type Check struct {
 	Bounds    map[string]line.Bound // of those that never had a place
 	Heads     map[string]int64      // µs, of those that have a head start
 	Limit     int64
+	Born      int64
+
+	Together bool // with those of other names, if there is no news
 }
 
 // A Force is a request of semaphore/force.
@@ -66,10 +73,9 @@ type Force struct {
 
 // A Resize is a request of semaphore/resize.
 type Resize struct {
-	Permits, Stated int64
-	Floor           int64
-	Uncounted       bool
-	NotAfter        int64
+	Permits   int64
+	Floor     int64
+	Uncounted bool
 }
 
 // A Downgrade is a request of rwlock/downgrade.
@@ -86,7 +92,16 @@ func (Ask) Script() *lua.Script { return lua.Semaphore.Ask }
 
 // Args returns what the script gets.
 func (r Ask) Args() []string {
-	return stage.Args(r.Ticket, r.Bound.Mode(r.Mode), r.NotAfter, r.Arrival, r.Head, r.Floor, !r.Uncounted, r.Phase, r.Who, r.Limit)
+	args := stage.Args(r.Ticket, r.Bound.Mode(r.Mode), r.NotAfter, r.Arrival, r.Head, r.Floor, !r.Uncounted, r.Phase, r.Who)
+	return append(args, states(r.Limit, r.Born)...)
+}
+
+// states are the words by which a client states a limit.
+func states(limit, born int64) []string {
+	if born == 0 {
+		return stage.Args(limit)
+	}
+	return stage.Args(limit, born)
 }
 
 // Script returns semaphore/end.
@@ -95,7 +110,10 @@ func (End) Script() *lua.Script { return lua.Semaphore.End }
 // Args returns what the script gets.
 func (r End) Args() []string {
 	args := stage.Args(r.Ticket, r.Token, r.Floor, !r.Uncounted)
-	if r.Note != "" {
+	switch {
+	case r.Rests:
+		args = append(args, r.Note, lua.EndRests)
+	case r.Note != "":
 		args = append(args, r.Note)
 	}
 	return args
@@ -106,7 +124,11 @@ func (Renew) Script() *lua.Script { return lua.Semaphore.Renew }
 
 // Args returns what the script gets.
 func (r Renew) Args() []string {
-	return stage.Args(r.Ticket, r.Token, r.Lease, r.Phase, r.Who, r.NotAfter)
+	who := r.Who
+	if r.Least > 0 {
+		who = "~" + stage.Decimal(r.Least) + "~" + who
+	}
+	return stage.Args(r.Ticket, r.Token, r.Lease, r.Phase, who, r.NotAfter)
 }
 
 // Script returns semaphore/check.
@@ -116,23 +138,23 @@ func (Check) Script() *lua.Script { return lua.Semaphore.Check }
 func (r Check) Args() []string {
 	args := stage.Args(r.Client, r.Mode, r.NotAfter, r.Floor, !r.Uncounted, line.Brought(r.Tickets, r.Bounds, r.Heads))
 	if len(r.Tickets) > 0 {
-		args = append(args, stage.Decimal(r.Limit))
+		args = append(args, states(r.Limit, r.Born)...)
 	}
 	return args
 }
 
 // Script returns semaphore/force.
-func (Force) Script() *lua.Script { return lua.Semaphore.Force }
+func (Force) Script() *lua.Script { return lua.Semaphore.Force.Plain() }
 
 // Args returns what the script gets.
 func (r Force) Args() []string { return stage.Args(r.Ticket, r.Floor, !r.Uncounted) }
 
 // Script returns semaphore/resize.
-func (Resize) Script() *lua.Script { return lua.Resize.Script }
+func (Resize) Script() *lua.Script { return lua.Resize.Plain() }
 
 // Args returns what the script gets.
 func (r Resize) Args() []string {
-	return stage.Args(r.Permits, r.Stated, r.Floor, !r.Uncounted, r.NotAfter)
+	return stage.Args(r.Permits, r.Floor, !r.Uncounted)
 }
 
 // Script returns rwlock/downgrade.

@@ -14,13 +14,17 @@ func (r Ask) Run(l *Lock, now int64) lua.Tuple {
 		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	t, _ := line.Read(r.Ticket)
-	c := l.call(now, t.Client, r.Floor, !r.Uncounted, r.Limit)
-	if !c.agrees() {
+	c := l.call(now, t.Client, r.Floor, !r.Uncounted, r.Limit, r.Born)
+	ok, differs := c.states()
+	if !ok {
 		return c.refuse(lua.Mismatch)
+	}
+	if differs {
+		c.Flags |= lua.Differs
 	}
 	_, guarded := l.Holders[guard]
 	_, holds := l.Hash.Holds[r.Ticket]
-	plain := c.known && guarded && !holds && t.Permits > 0 && !c.fading()
+	plain := c.known && c.older() && guarded && !holds && t.Permits > 0 && !c.fading()
 	lasting := l.Hash.Kept >= max(now+2*line.LongLook, min(max(l.Hash.Token, c.Floor), now+line.ForgedAhead))+line.LeastKept
 	if plain && lasting && len(l.Queue) == 0 && t.Permits <= c.room() && l.Hash.Kept >= now+t.Lease+line.LeastKept {
 		c.take(r.Ticket, t.Permits, t.Lease, r.Phase[0], r.Who)
@@ -57,14 +61,6 @@ func (r Ask) Run(l *Lock, now int64) lua.Tuple {
 	}
 	c.keep(len(l.Queue))
 	return r.outcome(c, t.Permits)
-}
-
-// at is the time at which a ticket comes.
-func (r Ask) at(now int64) int64 {
-	if r.Arrival != 0 {
-		return r.Arrival
-	}
-	return now - r.Head
 }
 
 // usual reports whether a first wait finds nothing unusual about a queue whose head does not fit: then it does
@@ -104,7 +100,7 @@ func (r Ask) outcome(c *call, permits int64) lua.Tuple {
 		return c.reply(lua.Busy, -1, len(c.Queue), 0)
 	}
 	if r.Bound != nil && c.Rank(r.Ticket) < 0 {
-		if oldest, full := c.Full(*r.Bound, r.at(c.Now), 0); full {
+		if oldest, full := c.Full(*r.Bound, 0); full {
 			c.keep(len(c.Queue))
 			return c.reply(lua.Full, -1, len(c.Queue), oldest)
 		}
@@ -136,21 +132,26 @@ func (r Ask) queue(c *call) lua.Tuple {
 // Run takes a ticket out of the queue, gives back what it holds, and serves the queue (R9).
 func (r End) Run(l *Lock, now int64) lua.Tuple {
 	client := lua.TicketClient(r.Ticket)
-	c := l.call(now, client, r.Floor, !r.Uncounted, 0)
+	c := l.call(now, client, r.Floor, !r.Uncounted, 0, 0)
 	c.Note = r.Note
 	hold, known := l.Hash.Holds[r.Ticket]
 	freed := known && (r.Token == 0 || r.Token == hold.Token)
 	size := len(l.Queue)
-	if freed && size == 0 && r.Token == 0 && (l.Used() == hold.Permits || hold.Lease <= line.MostKept) {
+	if freed && size == 0 && r.Token == 0 && !r.Rests && (l.Used() == hold.Permits || hold.Lease <= line.MostKept) {
 		c.free(r.Ticket, now+hold.Lease)
 		c.cut(hold)
 		l.tidy()
 		return lua.Tuple{Status: lua.Done}
 	}
-	left := false
+	left, rests := false, false
 	if freed {
 		c.free(r.Ticket, now+hold.Lease)
+		rests = r.Rests && c.rest(r.Ticket, hold, final)
 	} else {
+		spare := resting(r.Ticket)
+		if other, ok := l.Hash.Holds[spare]; ok && !r.Rests && r.Token == 0 && l.Hash.Rests > now {
+			c.free(spare, now+other.Lease)
+		}
 		if left = l.Dequeue(r.Ticket); left {
 			size--
 		}
@@ -158,9 +159,13 @@ func (r End) Run(l *Lock, now int64) lua.Tuple {
 			c.forget()
 		}
 	}
-	c.settle(freed && r.Token == 0 && size > 0 && hold.Lease <= line.MostKept && r.usual(c))
+	c.settle(freed && r.Token == 0 && !r.Rests && size > 0 && hold.Lease <= line.MostKept && r.usual(c))
 	c.advance()
 	c.keep(size)
+	if rests && len(l.Queue) > 0 {
+		head := l.Queue[0].Ticket
+		c.Publish(lua.TicketClient(head), "L "+head)
+	}
 	if freed {
 		return c.reply(lua.Done, -1, size, 0)
 	}
@@ -178,7 +183,7 @@ func (r End) Run(l *Lock, now int64) lua.Tuple {
 func (c *call) cut(last Hold) {
 	h, need := &c.Hash, max(c.Now, c.Ahead())
 	long := last.Lease > line.MostKept-line.Spare
-	if c.Used() > 0 || h.Stated == 0 || !long && (h.Kept <= last.Since+line.MostKept || h.Kept <= need+line.MostKept) {
+	if c.Used() > 0 || h.Stated != h.Limit || !long && (h.Kept <= last.Since+line.MostKept || h.Kept <= need+line.MostKept) {
 		return
 	}
 	h.Kept, c.LockEnds = 0, c.In(need+line.Spare-c.Now)
@@ -244,14 +249,25 @@ func (r Renew) Run(l *Lock, now int64) lua.Tuple {
 			Status: lua.Refused, Now: now, Token: uint64(hold.Token), Place: -1, States: []string{reason},
 		}
 	}
-	c := l.call(now, "", 0, false, 0)
-	hold.Lease, hold.Phase, hold.Who = r.Lease*stage.Millisecond, r.Phase[0], r.Who
+	c := l.call(now, "", 0, false, 0, 0)
+	hold.Lease, hold.Phase, hold.Who, hold.Least = r.Lease*stage.Millisecond, r.Phase[0], r.Who, r.Least
 	l.Hash.Holds[r.Ticket] = hold
 	last := max(c.last(), now+hold.Lease)
 	l.Holders[r.Ticket] = now + hold.Lease
 	l.LockEnds = c.In(max(l.Hash.Kept, last+line.Spare) - now)
 	l.HoldersEnds = l.LockEnds
 	reply := lua.Tuple{Status: lua.Granted, Now: now, Token: uint64(hold.Token), Until: now + hold.Lease}
+	if r.Stays {
+		h, until := &l.Hash, hold.Since+r.Least*stage.Millisecond
+		h.Rests, h.Kept = max(h.Rests, until), max(h.Kept, until+line.Spare)
+		ends := c.In(max(h.Kept, last+line.Spare) - now)
+		l.LockEnds, l.HoldersEnds, l.QueueEnds = ends, ends, ends
+		if len(l.Suspects) > 0 {
+			l.SuspectsEnds = ends
+		}
+		l.tidy()
+		return reply
+	}
 	client := lua.TicketClient(r.Ticket) + " "
 	switch h := &l.Hash; {
 	case !r.Wants:

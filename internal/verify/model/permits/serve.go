@@ -14,17 +14,19 @@ import (
 type call struct {
 	*Lock
 	line.Call
-	stated int64 // the limit that the caller goes by; 0: it does not say
+	stated int64 // the limit that the caller states; 0: it does not say
+	born   int64 // when the caller was made; 0: it does not say
 	known  bool  // there was a limit when it began
 	lasts  int64
 	taken  map[string]lua.Grant // all that was granted
 	plain  bool                 // of an ask: nothing is unusual, so somebody waits already
+	change func()               // of the limit, or of who stated it
 }
 
-func (l *Lock) call(now int64, caller string, floor int64, counted bool, stated int64) *call {
+func (l *Lock) call(now int64, caller string, floor int64, counted bool, stated, born int64) *call {
 	return &call{
 		Lock: l, Call: line.Begin(&l.Line, &l.Hash.Notes, now, caller, floor, counted),
-		stated: stated, known: l.Hash.Limit != 0, taken: map[string]lua.Grant{},
+		stated: stated, born: born, known: l.Hash.Limit != 0, taken: map[string]lua.Grant{},
 	}
 }
 
@@ -36,9 +38,42 @@ func (c *call) limit() int64 {
 	return c.stated
 }
 
-// agrees reports whether the caller states the limit with which the lock was made; once resized, any will do.
-func (c *call) agrees() bool {
-	return c.Hash.Stated == 0 || c.stated == c.Hash.Stated
+// states takes in what the caller states. It reports whether it may go on: a newer client has its number counted, an older
+// one goes by what counts, and one whose limit cannot change must state the same; and whether that is another number than the
+// newest client before has stated.
+func (c *call) states() (ok, differs bool) {
+	h := &c.Hash
+	made := func(born int64) int64 {
+		if born > c.Now {
+			return 0
+		}
+		return born
+	}
+	differs = h.Stated != 0 && c.stated != h.Stated
+	switch {
+	case !c.known:
+		return true, false
+	case c.born == 0 && h.Stated != 0:
+		return !differs, false
+	case c.born == 0:
+		c.change = func() { h.Limit, h.Stated, h.Born = c.stated, c.stated, 0 }
+	case made(c.born) > made(h.Born):
+		c.change = func() {
+			if differs {
+				h.Limit = c.stated
+			}
+			h.Stated, h.Born = c.stated, c.born
+		}
+	}
+	return true, differs
+}
+
+// older reports whether the caller can go by what the lock says, without a look at what may be news.
+func (c *call) older() bool {
+	if c.born == 0 {
+		return c.change == nil
+	}
+	return c.born <= c.Hash.Born && c.Hash.Born <= c.Now
 }
 
 // room is how many permits are free; less than nothing after a lock was made smaller.
@@ -73,7 +108,7 @@ func (c *call) keep(waiting int) {
 		need = max(need, c.Watched(waiting))
 	}
 	if c.Used() > 0 {
-		need = max(need, c.lasts)
+		need = max(need, c.lasts, c.Hash.Rests)
 	}
 	short := !idle && (c.Hash.Kept < need+line.LeastKept || c.Created)
 	long := c.excess(need, idle)
@@ -97,7 +132,7 @@ func (c *call) keep(waiting int) {
 
 // excess reports whether the keys live for much longer than they are needed.
 func (c *call) excess(need int64, idle bool) bool {
-	return c.Hash.Stated != 0 && (idle && c.Hash.Kept > need+line.MostKept || c.Lives > need+line.MostKept+line.Spare)
+	return c.Hash.Stated != 0 && c.Hash.Stated == c.Hash.Limit && (idle && c.Hash.Kept > need+line.MostKept || c.Lives > need+line.MostKept+line.Spare)
 }
 
 // settle makes the lock or forgets what was lost with a key, cuts leases after a step of the clock, unless
@@ -109,14 +144,17 @@ func (c *call) settle(usual bool) {
 	case !c.known:
 		clear(c.Holders)
 		if c.stated != 0 {
-			h.Limit, h.Stated, c.Created = c.stated, c.stated, true
+			h.Limit, h.Stated, h.Born, c.Created = c.stated, c.stated, c.born, true
 			c.Holders[guard] = 0
 		}
 	case !guarded:
-		h.Holds, h.Group, h.Forced, h.Lapsed, h.Looked, h.Wants = nil, 0, "", "", nil, ""
+		h.Holds, h.Group, h.Forced, h.Lapsed, h.Looked, h.Wants, h.Rests = nil, 0, "", "", nil, "", 0
 		c.Lock.Holders = map[string]int64{guard: 0}
 		c.LockEnds = c.In(max(h.Kept-c.Now, line.Spare))
 		c.HoldersEnds = c.LockEnds
+	}
+	if c.change != nil {
+		c.change()
 	}
 	c.tidy()
 	if c.Used() == 0 {
@@ -149,7 +187,7 @@ func (c *call) wanted() {
 
 // fading reports whether a lock that was resized would be forgotten in less than a month.
 func (c *call) fading() bool {
-	return c.Hash.Limit != 0 && c.Hash.Stated == 0 && c.Hash.Kept < c.Now+resizedFor-day
+	return c.Hash.Limit != c.Hash.Stated && c.Hash.Kept < c.Now+resizedFor-day
 }
 
 // unwind cuts the leases that end last, as long as they end later than they can: the clock stepped back.
@@ -189,21 +227,47 @@ func (c *call) curb(ticket string) bool {
 func (c *call) lapse(tickets []string) {
 	told, unclaimed := map[string]bool{}, false
 	for _, ticket := range tickets {
-		phase := c.Hash.Holds[ticket].Phase
+		hold := c.Hash.Holds[ticket]
+		phase := hold.Phase
 		unclaimed = unclaimed || phase == 'g' || phase == 'r'
 		delete(c.Holders, ticket)
 		delete(c.Hash.Holds, ticket)
-		c.Hash.Lapsed = ticket
+		if !lua.Rests(ticket) {
+			c.Hash.Lapsed = ticket
+			c.Expired++
+		}
+		c.rest(ticket, hold, ranOut)
 		client := lua.TicketClient(ticket)
-		if phase != final && !told[client] {
+		if phase != final && !lua.Rests(ticket) && !told[client] {
 			told[client] = true
 			c.Doubt(ticket)
 		}
 	}
-	c.Expired += len(tickets)
 	if unclaimed {
 		c.Roll()
 	}
+}
+
+// rest lets the permits of a hold that is over be those of a ticket that no client has, and reports whether they are to stay
+// taken. The phase says how it ended.
+func (c *call) rest(ticket string, hold Hold, phase byte) bool {
+	until := min(hold.Since, c.Now) + hold.Least*stage.Millisecond
+	if hold.Least == 0 || until <= c.Now {
+		return false
+	}
+	hold.Lease, hold.Phase, hold.Least = hold.Least*stage.Millisecond, phase, 0
+	rests := resting(ticket)
+	if _, there := c.Hash.Holds[rests]; there {
+		return false // Of an earlier hold of the same ticket.
+	}
+	c.Hash.Holds[rests], c.Lock.Holders[rests] = hold, until
+	return true
+}
+
+// resting is the ticket by which permits rest after the hold of another.
+func resting(ticket string) string {
+	f := strings.Split(ticket, ":")
+	return strings.Join([]string{f[0], f[1], string(lua.Resting), f[3], "0", "0"}, ":")
 }
 
 // holds reports whether a ticket has a hold with time left. It looks at the ticket itself, as settle may not
@@ -243,7 +307,7 @@ func (c *call) take(ticket string, permits, lease int64, phase byte, who string)
 	if h.Holds == nil {
 		h.Holds = map[string]Hold{}
 	}
-	h.Holds[ticket] = Hold{permits, h.Token, lease, phase, c.Now, who}
+	h.Holds[ticket] = Hold{Permits: permits, Token: h.Token, Lease: lease, Phase: phase, Since: c.Now, Who: who}
 	c.Holders[ticket] = c.Now + lease
 	c.lasts = max(c.lasts, c.Now+lease)
 	c.taken[ticket] = c.hold(ticket)

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model"
@@ -55,26 +54,14 @@ func stateOf(m *model.Mutex, now int64) stage.State {
 
 // play plays a history to its end or to the first difference.
 func (p *player) play(h []step) error {
-	err := func() error {
-		for i, s := range h {
-			if err := p.step(s); err != nil {
-				return fmt.Errorf("step %d, %s:\n%w\n  played:\n    %s", i+1, s, err, strings.Join(p.log, "\n    "))
-			}
-		}
-		return nil
-	}()
-	for i := range callers {
-		_ = p.server.Wake(p.keys, stage.ClientName(i), false)
-	}
-	_ = p.server.Remove(p.keys.All()...)
+	err := stage.Through(h, p.step, &p.log)
+	stage.Leave(p.server, p.keys, callers)
 	_, _ = p.server.Woken(p.keys)
 	return err
 }
 
 func (p *player) step(s step) error {
-	if p.server.Frozen() {
-		p.now = p.server.Now()
-	}
+	stage.Tick(p.server, &p.now)
 	switch s.op {
 	case opHear, opHush:
 		p.model.Hears[stage.ClientName(s.client)] = s.op == opHear
@@ -85,20 +72,14 @@ func (p *player) step(s step) error {
 		} else {
 			p.server.Clock(s.micros)
 		}
-		if p.server.Frozen() {
-			p.now = p.server.Now()
-		}
+		stage.Tick(p.server, &p.now)
 		p.model.Expire(p.now)
 		return p.compare()
 	case opDelete:
 		which := [8][3]bool{{true, true, true}, {true}, {true}, {true}, {false, true}, {false, false, true}, {true, true}, {true}}[s.choice]
 		p.model.Delete(which[0], which[1], which[2])
-		for i, key := range p.keys.All() {
-			if which[i] {
-				if err := p.server.Remove(key); err != nil {
-					return err
-				}
-			}
+		if err := stage.Lose(p.server, p.keys, which[:]); err != nil {
+			return err
 		}
 		return p.compare()
 	}
@@ -232,12 +213,7 @@ func (p *player) messages() error {
 	for _, m := range woken {
 		got = append(got, stage.Message{Client: strings.TrimPrefix(m.Client, ":"), Text: m.Text})
 	}
-	want := p.model.Sent
-	p.model.Sent = nil
-	if !slices.Equal(got, want) {
-		return fmt.Errorf("published %q, should be %q", got, want)
-	}
-	return nil
+	return stage.Published(got, &p.model.Sent)
 }
 
 // compare holds the keys of the server against those of the model.

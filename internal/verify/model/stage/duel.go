@@ -152,9 +152,7 @@ func (d *Duel[M]) Clock(micros int64) error {
 }
 
 func (d *Duel[M]) elapse() error {
-	if d.Server.Frozen() {
-		d.Now = d.Server.Now()
-	}
+	Tick(d.Server, &d.Now)
 	d.Model.Expire(d.Now)
 	return d.Compare()
 }
@@ -181,27 +179,22 @@ func (d *Duel[M]) Compare() error {
 }
 
 // View lets a script look and holds what it says against the view of the model, but for the time.
-func (d *Duel[M]) View(s *lua.Script, most int, view func() lua.View) error {
-	d.Model.Deny(false, d.blinded)
-	want := view()
-	d.Model.Deny(false, false)
+func (d *Duel[M]) View(s *lua.Script, most int, view func(now int64) lua.View) error {
 	d.Server.Deny(false, d.blinded)
 	got, err := d.Server.Inspect(d.Keys, s, most)
 	d.Server.Deny(false, false)
 	if err != nil {
 		return fmt.Errorf("the script %s: %w", s.Name, err)
 	}
+	d.Model.Deny(false, d.blinded)
+	want := view(got.Now)
+	d.Model.Deny(false, false)
 	got.Now = want.Now
 	if w, g := fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", got); w != g {
 		return fmt.Errorf("  shows     %s\n  should be %s", g, w)
 	}
 	d.Seen[s.Name+" "+got.State]++
 	return nil
-}
-
-// Over wraps a failure with what was played up to it.
-func (d *Duel[M]) Over(err error) error {
-	return fmt.Errorf("%w\n  played:\n    %s", err, strings.Join(d.Log, "\n    "))
 }
 
 // End removes what a history has left.

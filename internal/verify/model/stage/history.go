@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 
@@ -113,4 +114,51 @@ func Seeds(f *testing.F, random func(seed uint64) []byte) {
 func Main(m *testing.M) {
 	debug.SetGCPercent(800) // The embedded server makes a new Lua for each script.
 	goleak.VerifyTestMain(m)
+}
+
+// Through takes the steps of a history, to the end or to the first that fails, and then says what was played up to it.
+func Through[S fmt.Stringer](steps []S, step func(S) error, played *[]string) error {
+	for i, s := range steps {
+		if err := step(s); err != nil {
+			return fmt.Errorf("step %d, %s:\n%w\n  played:\n    %s", i+1, s, err, strings.Join(*played, "\n    "))
+		}
+	}
+	return nil
+}
+
+// Leave removes what a history of so many clients has left.
+func Leave(s Host, k lua.Keys, clients int, more ...string) {
+	for i := range clients {
+		_ = s.Wake(k, ClientName(i), false)
+	}
+	_ = s.Remove(append(k.All(), more...)...)
+}
+
+// Lose deletes some keys of a name.
+func Lose(s Server, k lua.Keys, which []bool) error {
+	for i, key := range k.All() {
+		if which[i] {
+			if err := s.Remove(key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Tick takes the time of a server that tells it.
+func Tick(s Server, now *int64) {
+	if s.Frozen() {
+		*now = s.Now()
+	}
+}
+
+// Published compares messages with those of the model, which forgets them.
+func Published(got []Message, model *[]Message) error {
+	want := *model
+	*model = nil
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("published %q, should be %q", got, want)
+	}
+	return nil
 }

@@ -44,6 +44,9 @@ func (p Play[S]) Embedded(t *testing.T, runs, each uint64, sights []string) {
 // those of a millisecond run out, all else lasts until it is deleted.
 func (p Play[S]) Redis(t *testing.T, n uint64) {
 	t.Parallel()
+	if testing.Short() {
+		n /= 4
+	}
 	p.seeds(t, p.ready(t, Serve(t, p.Scripts...)), 0, n)
 }
 

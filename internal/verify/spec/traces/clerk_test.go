@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/verify/sim"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -43,15 +44,11 @@ type clerk struct {
 // newClerk makes one in front of a server; it ends with the test.
 func newClerk(t testing.TB, server, lock string) *clerk {
 	t.Helper()
-	listener, err := net.Dial("tcp", server)
-	require.NoError(t, err)
+	listener := kit.Got(net.Dial("tcp", server))(t)
 	c := &clerk{t: t, lock: lock, server: server, listener: listener, messages: bufio.NewReader(listener)}
-	_, err = fmt.Fprint(listener, command("PSUBSCRIBE", lock+":wake:*"))
-	require.NoError(t, err)
-	_, err = faults.ReadMessage(c.messages)
-	require.NoError(t, err)
-	c.door, err = net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	require.NoError(t, kit.Err(fmt.Fprint(listener, command("PSUBSCRIBE", lock+":wake:*"))))
+	require.NoError(t, kit.Err(faults.ReadMessage(c.messages)))
+	c.door = kit.Got(net.Listen("tcp", "127.0.0.1:0"))(t)
 	c.group.Go(c.open)
 	t.Cleanup(func() {
 		_ = c.door.Close()

@@ -79,7 +79,7 @@ func process(setting string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), kit.Patience)
 	defer cancel()
-	_ = c.Close(ctx) // What it could not end is seen in the trace.
+	_ = c.Shutdown(ctx) // What it could not end is seen in the trace.
 	return nil
 }
 
@@ -212,8 +212,7 @@ func TestProcessesDoWhatTheSpecificationSays(t *testing.T) {
 	t.Run("all", func(t *testing.T) {
 		for i := range *processes {
 			seed := *first + uint64(i)
-			t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-				t.Parallel()
+			kit.Beside(t, fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 				came, happened := turns(t, seed)
 				replay(t, tla, "what processes did is not the same twice", []trace{came})
 				mu.Lock()
@@ -255,8 +254,7 @@ func turns(t *testing.T, seed uint64) (trace, map[string]int) {
 		}
 	}
 	for _, w := range all {
-		_, err := io.WriteString(w.child.Input, "go\n")
-		require.NoError(t, err)
+		require.NoError(t, kit.Err(io.WriteString(w.child.Input, "go\n")))
 	}
 	happened := map[string]int{}
 	for slices.ContainsFunc(all, (*worker).alive) {

@@ -1,0 +1,264 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// The image of a process can be restored twice, and then two clients have one identity. No connection is left to both. So
+// each introduction of a client leaves a link at the server: the number by which the server knows one of the client's
+// connections, and the time. A client that finds a link which it has not made is a copy. A missing link, or an older one of its
+// own, says nothing: an answer was lost, or the server has lost its data.
+//
+// A copy has to make new connections. So after any change of the connections to a node nothing of the protocol is sent there
+// before the client is introduced again.
+
+const (
+	// linkFresh is for how long requests may follow an introduction. It is shorter than the link lives: while a client can
+	// be granted anything, its copy finds the link.
+	linkFresh = 50 * time.Second
+	// linksKept is how many links of its own a client knows under one key. The last is there that was answered, or one of the
+	// later ones, or, where the server has lost data, one of those before.
+	linksKept = 16
+)
+
+// links are those that a client has made.
+type links struct {
+	state atomic.Int32 // one of those below
+	told  atomic.Bool  // a server has told the number of a connection
+
+	mu   sync.Mutex          // guards the field below
+	made map[string][]string // by the key; the last that was answered, then the others by age
+}
+
+const (
+	linksUnwanted int32 = iota // the client is not introduced yet, or never will be
+	linksMade
+	linksRefused // servers do not tell the number of a connection
+)
+
+// own notes a link that is about to be made, and returns it with those before.
+func (l *links) own(key, link string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	own := append(l.made[key], link)
+	if len(own) > linksKept {
+		own = slices.Delete(own, 1, 2)
+	}
+	l.made[key] = own
+	return slices.Clone(own)
+}
+
+// answered notes that a link was made, or was not.
+func (l *links) answered(key, link string, made bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	own := slices.DeleteFunc(l.made[key], func(other string) bool { return other == link })
+	if made {
+		own = slices.Insert(own, 0, link)
+	}
+	l.made[key] = own
+}
+
+// forget is for a client with another identity, whose keys are others.
+func (l *links) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.made = make(map[string][]string)
+}
+
+// introduction is what a node knows of the client.
+type introduction struct {
+	changes atomic.Uint64       // of the connections to the node
+	met     atomic.Pointer[met] // nil: nothing
+
+	mu  sync.Mutex // guards the field below; nothing is called under it but spawn
+	now *meeting   // under way; nil if there is none
+}
+
+// met says when the client was introduced, and how many changes there were before.
+type met struct {
+	changes uint64
+	at      time.Time
+}
+
+// A meeting is one introduction, for all who wait for it.
+type meeting struct {
+	over chan struct{}
+	err  error // set before the end
+}
+
+// known reports whether the client needs no introduction.
+func (n *Node) known(now time.Time) bool {
+	m := n.intro.met.Load()
+	return m != nil && m.changes == n.intro.changes.Load() && now.Sub(m.at) < linkFresh || n.servers.links.state.Load() != linksMade
+}
+
+// introduced sees that a request may follow on a connection of rc. An error says that nothing was sent.
+func (n *Node) introduced(ctx context.Context, rc pipeline) error {
+	if n.known(time.Now()) {
+		return nil
+	}
+	return n.introduce(ctx, rc)
+}
+
+// introducedBeside is introduced for requests on a new connection. Its first reply comes before: until then, where connections
+// fail, others may not be made, and an introduction that is under way may need one.
+func (n *Node) introducedBeside(ctx context.Context, conn pipeline) error {
+	if n.known(time.Now()) {
+		return nil
+	}
+	if err := conn.DoMulti(ctx, conn.B().Ping().Build())[0].NonRedisError(); err != nil {
+		return &undialled{err}
+	}
+	return n.introduce(ctx, conn)
+}
+
+// introduce says at the node who the client is, and makes a link. It does so by the connection that waits for it, the first
+// of several, so that it takes no longer where another one is silent. Any will do: a copy has none of them.
+func (n *Node) introduce(ctx context.Context, rc pipeline) error {
+	c, i := n.servers, &n.intro
+	i.mu.Lock()
+	m := i.now
+	if m == nil {
+		m = &meeting{over: make(chan struct{})}
+		if !c.Spawn(func() {
+			id := c.ID()
+			m.err = n.meet(id, rc)
+			i.mu.Lock()
+			i.now = nil
+			i.mu.Unlock()
+			if errors.Is(m.err, lease.ErrCopied) && c.opts.Copied != nil {
+				c.opts.Copied(id)
+			}
+			close(m.over)
+		}) {
+			i.mu.Unlock()
+			return errUnbegun
+		}
+		i.now = m
+	}
+	i.mu.Unlock()
+	if w, ok := ctx.(*watched); ok {
+		ctx = w.ctx
+	}
+	select {
+	case <-m.over:
+		return m.err
+	case <-ctx.Done():
+		return &undialled{ctx.Err()}
+	}
+}
+
+// meet is introduce for one who was called id. It begins again where a connection was replaced meanwhile: the number may be of
+// the one before, which a copy had too.
+func (n *Node) meet(id string, rc pipeline) error {
+	c := n.servers
+	key, ok := c.linkKey(id, n)
+	if !ok {
+		return nil // Nothing is there yet.
+	}
+	for {
+		at, link, own := time.Now(), "", []string(nil)
+		if c.links.state.Load() == linksMade {
+			number, err := n.number(rc)
+			switch {
+			case err == nil:
+				c.links.told.Store(true)
+				link = strconv.FormatInt(number, 10) + ":" + strconv.FormatInt(at.UnixNano(), 36)
+				own = c.links.own(key, link)
+			case !Answered(err) && (c.sockets != nil || c.links.told.Load()):
+				return n.unmet(at, err)
+			case Answered(err) && Transient(err):
+				return err
+			default: // So too where a proxy in front of a caller's client closes the connection at what it does not know.
+				c.links.state.Store(linksRefused)
+			}
+		}
+		changes := n.intro.changes.Load() // Behind the answer: the request may have made the connection.
+		found, err := n.say(rc, key, c.introduction(link, own))
+		if err != nil && !Answered(err) {
+			return n.unmet(at, err)
+		}
+		c.links.answered(key, link, err == nil && found == link)
+		switch {
+		case err != nil && Transient(err):
+			return err
+		case err == nil && found != link:
+			return &undialled{lease.ErrCopied}
+		case n.intro.changes.Load() == changes && c.ID() == id: // Also where it was refused: then what follows says why.
+			n.intro.met.Store(&met{changes, at})
+			return nil
+		}
+	}
+}
+
+// number is that of a connection to the node.
+func (n *Node) number(rc pipeline) (int64, error) {
+	c := n.servers
+	if !c.flights.begin() {
+		return 0, errUnbegun
+	}
+	defer c.flights.end()
+	if all, ok := rc.(rueidis.Client); ok && n.address != "" {
+		if at := all.Nodes()[n.address]; at != nil {
+			rc = at
+		}
+	}
+	return rc.DoMulti(c.Patient, rc.B().ClientId().Build())[0].ToInt64()
+}
+
+// say runs the script.
+func (n *Node) say(rc pipeline, key string, args []string) (string, error) {
+	c := n.servers
+	if !c.flights.begin() {
+		return "", errUnbegun
+	}
+	defer c.flights.end()
+	res := rc.DoMulti(c.Patient, c.evalsha(rc.B(), lua.Introduce, []string{key}, args))[0]
+	if noScript(res) {
+		res = rc.DoMulti(c.Patient, c.eval(rc.B(), lua.Introduce, []string{key}, args))[0]
+	}
+	c.demoted(res)
+	return res.ToString()
+}
+
+// unmet notes that a node did not answer.
+func (n *Node) unmet(began time.Time, err error) error {
+	c := n.servers
+	n.slow.Store(true)
+	c.routes.doubt()
+	if c.opts.Requests != nil {
+		c.tell(n, time.Since(began), err)
+	}
+	return &undialled{err}
+}
+
+// introduction are the arguments of the script.
+func (c *Servers) introduction(link string, own []string) []string {
+	return append([]string{c.opts.Who, strconv.FormatInt(whoLasts.Milliseconds(), 10), link}, own...)
+}
+
+// linkKey is the key of the client's links at a node, which copies of it have in common. It is false for a node of a cluster
+// that has no slots.
+func (c *Servers) linkKey(id string, n *Node) (string, bool) {
+	if !c.Clustered() {
+		return lua.ClientKey(c.opts.Prefix, id), true
+	}
+	for slot := range c.routes.table {
+		if c.routes.table[slot].Load() == n {
+			return lua.LinkKey(c.opts.Prefix, id, uint16(slot)), true
+		}
+	}
+	return "", false
+}

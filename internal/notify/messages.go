@@ -1,0 +1,32 @@
+package notify
+
+import "github.com/headwaiter/headwaiter/observe"
+
+// messages are what the log says of each moment: always the same words, so that a log can be grouped by them. The name, the
+// times and the numbers are attributes.
+var messages = map[observe.Moment]string{
+	observe.Asked:         "headwaiter: asks for a name",
+	observe.Queued:        "headwaiter: waits in the queue",
+	observe.WaitedLong:    "headwaiter: has waited for long, and still waits",
+	observe.Granted:       "headwaiter: holds a name",
+	observe.Entered:       "headwaiter: entered its hold again",
+	observe.Passed:        "headwaiter: may pass",
+	observe.Failed:        "headwaiter: did not get a name",
+	observe.Renewed:       "headwaiter: renewed a lease",
+	observe.RenewalFailed: "headwaiter: a renewal failed, and is tried again until the lease is over",
+	observe.HeldLong:      "headwaiter: has held a name for long, and still holds it",
+	observe.Wanted:        "headwaiter: somebody waits for a name that is held",
+	observe.Released:      "headwaiter: released a name",
+	observe.Lost:          "headwaiter: lost a hold",
+	observe.HandedOver:    "headwaiter: handed a hold over, to whoever adopts it",
+	observe.HandedOff:     "headwaiter: handed a name on to another client",
+	observe.Skipped:       "headwaiter: skipped dead clients in a queue",
+	observe.Expired:       "headwaiter: found leases that had run out",
+	observe.Woken:         "headwaiter: a message came",
+	observe.Rejoined:      "headwaiter: a ticket was not in its queue any more, and is back in its place",
+	observe.Missed:        "headwaiter: no message told of a grant, and a look found it",
+	observe.Suspected:     "headwaiter: the server says that this client let a lease run out",
+	observe.GivenBack:     "headwaiter: gave a grant back, because its call had ended",
+	observe.Differs:       "headwaiter: clients state different numbers of permits, and that of the newest client counts",
+	observe.TwoMasters:    "headwaiter: two may hold one lock",
+}

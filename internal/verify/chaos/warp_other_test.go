@@ -1,0 +1,6 @@
+//go:build !linux
+
+package chaos
+
+// warped needs Linux.
+var warped []fault

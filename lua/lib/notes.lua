@@ -1,0 +1,25 @@
+-- lib/notes: what was said to the requests of one client about one name that have no ticket.
+--
+-- The hash has a field for each of the client's lanes, in which its requests go one after the other: the number of the
+-- last one, which is higher than those before it, and what was said to it. A client that uses one lane has one note, however
+-- many requests it sends.
+-- @include lib/base.lua
+
+local notes = {}
+
+-- of is the number of the last request of a lane that is noted, 0 if there is none, and what was said to it.
+function notes.of(note)
+  local number, said = string.match(note or '', '^(%d+) ?(.*)$')
+  return tonumber(number or 0), said
+end
+
+-- write notes something of a lane, and keeps all notes for so many ms at the least, a day at the most. The first write is
+-- one that is accepted when memory is full.
+function notes.write(key, now, lane, note, ms)
+  local span = math.max((redis.call('HGET', key, 'until') or now) - now, ms * 1000)
+  span = math.min(span, DAY_US)
+  local left = base.int(math.ceil(span / 1000))
+  redis.call('PEXPIRE', key, left)
+  redis.call('HSET', key, lane, note, 'until', base.int(now + span))
+  redis.call('PEXPIRE', key, left)
+end

@@ -1,0 +1,6 @@
+package lua
+
+import "embed"
+
+//go:embed */*.lua
+var sources embed.FS

@@ -1,0 +1,67 @@
+package multilock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/multilock"
+)
+
+// resting asserts of each of the names whether it stays taken with nobody who holds it.
+func resting(t *testing.T, c *headwaiter.Client, all []string, want bool) {
+	t.Helper()
+	for _, name := range all {
+		m := fairlock.New(c, name)
+		require.Equal(t, want, kit.Got(m.Inspect(t.Context()))(t).Holder.Rests, name)
+		l, err := m.TryLock(t.Context())
+		if want {
+			require.ErrorIs(t, err, lease.ErrBusy, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		kit.Release(t, l)
+	}
+}
+
+func TestEachOfTheNamesStaysTaken(t *testing.T) {
+	for mode, lock := range map[string]func(*multilock.Lock, context.Context) (*lease.Lease, error){
+		"lock": (*multilock.Lock).Lock, "try": (*multilock.Lock).TryLock,
+	} {
+		kit.BubbleOf(t, mode, func(t *testing.T, s *redistest.Embedded) {
+			all, other := names(t, 3), kit.Dial(t, s)
+			m := multilock.New(kit.Dial(t, s), all, headwaiter.WithMinHold(time.Minute))
+			kit.Release(t, kit.Got(fairlock.New(other, all[1]).Lock(t.Context()))(t)) // So that the tokens differ.
+			kit.Release(t, kit.Got(lock(m, t.Context()))(t))
+			synctime.Pass(50 * time.Second)
+			resting(t, other, all, true)
+			synctime.Pass(15 * time.Second)
+			resting(t, other, all, false)
+		})
+	}
+}
+
+// What was got of some names while others were waited for was used by nobody.
+func TestNamesThatAreGivenBackForOthersAreFreeAtOnce(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		all, other := names(t, 3), kit.Dial(t, s)
+		held := kit.Got(fairlock.New(other, all[2]).Lock(t.Context()))(t)
+		m := multilock.New(kit.Dial(t, s), all, headwaiter.WithMinHold(time.Minute))
+		require.ErrorIs(t, kit.Err(m.TryLock(t.Context())), lease.ErrBusy)
+		resting(t, other, all[:2], false)
+		require.ErrorIs(t, kit.Err(m.Lock(kit.Within(t, 500*time.Millisecond))), context.DeadlineExceeded)
+		resting(t, other, all[:2], false)
+		require.ErrorIs(t, kit.Err(m.Lock(kit.Within(t, 5*time.Second))), context.DeadlineExceeded, "longer than its bound")
+		resting(t, other, all[:2], false)
+		kit.Release(t, held)
+		free(t, other, all)
+	})
+}

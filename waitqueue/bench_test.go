@@ -1,0 +1,249 @@
+package waitqueue
+
+import (
+	"context"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/notify"
+	"github.com/headwaiter/headwaiter/internal/renewals"
+	"github.com/headwaiter/headwaiter/internal/testenv/must"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/observe"
+)
+
+func benchClient(b testing.TB) *Client {
+	b.Helper()
+	c := must.Got(Dial(Options{Redis: redistest.Start(b).Option()}))(b)
+	b.Cleanup(func() { require.NoError(b, c.Shutdown(context.Background())) })
+	return c
+}
+
+func benchQueue(c *Client, i int) Queue {
+	return c.Queue(lua.Fairlock, "name"+strconv.Itoa(i), Terms{Lease: lease.DefaultLease})
+}
+
+// What a call costs that waits beside others of its client, and what it keeps meanwhile, on the heap and in the stack of
+// its caller, beyond what a goroutine has that only waits for a context.
+func BenchmarkWaitingTickets(b *testing.B) {
+	for _, waiting := range []int{1_000, 10_000} {
+		b.Run(strconv.Itoa(waiting), func(b *testing.B) {
+			q := benchQueue(benchClient(b), 0)
+			held := must.Got(q.Acquire(b.Context()))(b)
+			defer func() { require.NoError(b, held.Release(context.Background())) }()
+			queued := func() int64 { return int64(must.Got(q.Inspect(b.Context()))(b).Waiting) }
+			for b.Loop() {
+				// The runtime keeps what it has for goroutines that ended: those that come next find it.
+				var begun atomic.Int64
+				callers := gather(b, waiting, func(ctx context.Context) { begun.Add(1); <-ctx.Done() }, begun.Load)
+				calls := gather(b, waiting, func(ctx context.Context) { _, _ = q.Acquire(ctx) }, queued)
+				for queued() > 0 {
+					runtime.Gosched() // They leave in the background.
+				}
+				b.ReportMetric(calls.heap, "heap-B/ticket")
+				b.ReportMetric(calls.stack-callers.stack, "stack-B/ticket")
+				b.ReportMetric(float64(calls.took.Microseconds())/float64(waiting), "µs/ask")
+			}
+		})
+	}
+}
+
+// gathered is what goroutines use that wait, each, and how long it took until all did.
+type gathered struct {
+	heap, stack float64
+	took        time.Duration
+}
+
+// gather lets n goroutines wait in call until all are there.
+func gather(b *testing.B, n int, call func(ctx context.Context), there func() int64) (g gathered) {
+	b.Helper()
+	ctx, cancel := context.WithCancel(b.Context())
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	defer cancel()
+	memory := func() (m runtime.MemStats) {
+		runtime.GC()
+		runtime.GC() // What is in a sync.Pool outlives one.
+		runtime.ReadMemStats(&m)
+		return m
+	}
+	before, begun := memory(), time.Now()
+	for range n {
+		calls.Go(func() { call(ctx) })
+	}
+	for there() < int64(n) {
+		runtime.Gosched()
+	}
+	g.took = time.Since(begun)
+	after := memory()
+	g.heap = (float64(after.HeapAlloc) - float64(before.HeapAlloc)) / float64(n)
+	g.stack = (float64(after.StackInuse) - float64(before.StackInuse)) / float64(n)
+	return g
+}
+
+// What a renewal costs in a batch of as many as there can be.
+func BenchmarkRenewals(b *testing.B) {
+	c := benchClient(b)
+	var batch []renewals.Hold
+	for i := range renewals.Batch {
+		q := benchQueue(c, i)
+		l := must.Got(q.Acquire(b.Context()))(b)
+		defer func() { require.NoError(b, l.Release(context.Background())) }()
+		s := c.siteLocked(q.binding)
+		s.mu.Lock()
+		for _, t := range s.tickets {
+			batch = append(batch, t.hold)
+		}
+		s.mu.Unlock()
+	}
+	require.Len(b, batch, renewals.Batch)
+	b.ReportAllocs()
+	for b.Loop() {
+		c.renewals.Renew(c.servers.Single(), batch, conn.Acks{})
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/renewals.Batch, "ns/renewal")
+}
+
+// What a lock and its release cost that nobody contends for.
+func BenchmarkCycle(b *testing.B) {
+	q := benchQueue(benchClient(b), 0)
+	b.ReportAllocs()
+	for b.Loop() {
+		require.NoError(b, must.Got(q.Acquire(b.Context()))(b).Release(b.Context()))
+	}
+}
+
+// The same with an Unlock, whose end goes with the next ask.
+func BenchmarkUnlockCycle(b *testing.B) {
+	q := benchQueue(benchClient(b), 0)
+	b.ReportAllocs()
+	for b.Loop() {
+		must.Got(q.Acquire(b.Context()))(b).Unlock()
+	}
+}
+
+// quiet is an observer that does nothing.
+type quiet struct{}
+
+func (quiet) Observe(context.Context, observe.Observation) {}
+
+// room is that of what tells of a call.
+var room notify.Teller
+
+// tellAll is what is told of a call that waits, holds, is renewed and released: all that a cycle can meet.
+func tellAll(ctx context.Context, w *wait, h *hold, now time.Time) {
+	t := w.ticket
+	t.teller = t.site.client.notifier.Teller(&room, "lock", "name", &t.text)
+	h.use.teller = t.teller
+	t.teller.Asked(ctx)
+	t.tellQueuedLocked(1)
+	t.teller.Granted(ctx, 1, time.Second, "")
+	t.teller.Tell(observe.Observation{Moment: observe.Renewed, Token: h.token, Margin: time.Second})
+	h.tellLongLocked(now, now)
+	h.tellLostLocked(nil)
+	h.use.teller.Note()
+	h.released(time.Second, nil)
+	w.ended(nil)
+	t.site.tell(observe.Observation{Moment: observe.Woken, Count: 1})
+	t.site.client.notifier.Served("lock", "name", 1, 1, true, false)
+}
+
+// observedBy returns a call of a client with the given observer.
+func observedBy(o observe.Observer) (*wait, *hold) {
+	c := &client{notifier: notify.New(o, nil, time.Minute, 0, "who")}
+	s := &site{client: c, proto: lua.Fairlock, name: "name"}
+	q := &binding{client: c, proto: s.proto, name: s.name}
+	t := &ticket{site: s, queue: q, state: waiting, text: "text"}
+	return &wait{ticket: t, site: s, begun: time.Now()}, &hold{ticket: t, use: use{since: time.Now()}}
+}
+
+func TestWhereNobodyLooksNothingIsAllocated(t *testing.T) {
+	ctx, now := t.Context(), time.Now()
+	w, h := observedBy(nil)
+	require.Zero(t, testing.AllocsPerRun(100, func() { tellAll(ctx, w, h, now) }))
+	w, h = observedBy(quiet{})
+	require.LessOrEqual(t, testing.AllocsPerRun(100, func() { tellAll(ctx, w, h, now) }), 1.0, "the context of the call")
+}
+
+// BenchmarkTell is what it costs to tell of one call, a dozen moments, by who looks.
+func BenchmarkTell(b *testing.B) {
+	for _, x := range []struct {
+		name string
+		o    observe.Observer
+	}{{"nobody", nil}, {"observer", quiet{}}, {"tracer", observe.Observers(quiet{}, quiet{})}} {
+		b.Run(x.name, func(b *testing.B) {
+			ctx, now := context.Background(), time.Now()
+			w, h := observedBy(x.o)
+			b.ReportAllocs()
+			for b.Loop() {
+				tellAll(ctx, w, h, now)
+			}
+		})
+	}
+}
+
+// What a hand-off takes to a client that waits for 5,000 other names, whose looks go together, and one by one.
+func BenchmarkHandOffBesideWaits(b *testing.B) {
+	const names = 5_000
+	alone := *lua.Fairlock
+	alone.Checks = nil
+	for _, x := range []struct {
+		looks string
+		p     *lua.Protocol
+	}{{"together", lua.Fairlock}, {"alone", &alone}} {
+		b.Run(x.looks, func(b *testing.B) {
+			s := redistest.Start(b)
+			var all [2]*Client
+			for i := range all {
+				var err error
+				all[i], err = Dial(Options{Redis: s.Option()})
+				require.NoError(b, err)
+				defer func() { _ = all[i].Shutdown(context.Background()) }() // Thousands of calls give up.
+			}
+			holder, c := all[0], all[1]
+			ctx, cancel := context.WithCancel(b.Context())
+			var calls sync.WaitGroup
+			defer calls.Wait()
+			defer cancel()
+			for i := range names {
+				_, err := holder.Queue(x.p, strconv.Itoa(i), Terms{Lease: lease.DefaultLease}).Acquire(ctx)
+				require.NoError(b, err)
+				calls.Go(func() { _, _ = c.Queue(x.p, strconv.Itoa(i), Terms{Lease: lease.DefaultLease}).Acquire(ctx) })
+			}
+			for c.Stats().Subscribes < names {
+				runtime.Gosched()
+			}
+			<-time.After(5 * time.Second) // The looks behind asks and subscriptions are over.
+			q, next := benchQueue(holder, names), benchQueue(c, names)
+			got := make(chan *lease.Lease)
+			looks, began := c.Stats().Checks, time.Now()
+			for b.Loop() {
+				b.StopTimer()
+				held, err := q.Acquire(ctx)
+				require.NoError(b, err)
+				calls.Go(func() { l, _ := next.Acquire(ctx); got <- l })
+				for waiting := 0; waiting == 0; {
+					info, err := q.Inspect(ctx)
+					require.NoError(b, err)
+					waiting = info.Waiting
+				}
+				b.StartTimer()
+				require.NoError(b, held.Release(ctx))
+				l := <-got
+				b.StopTimer()
+				l.Unlock()
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(c.Stats().Checks-looks)/time.Since(began).Seconds(), "looks/s")
+		})
+	}
+}

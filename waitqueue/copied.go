@@ -1,0 +1,79 @@
+package waitqueue
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/headwaiter/headwaiter/lease"
+)
+
+// The image of a process can be restored twice: a snapshot of a virtual machine, or a checkpoint. Then two clients have one
+// identity and give their tickets the same numbers, so a server takes the ask of one for a repeated one of the other. The
+// connections find out (internal/conn/links.go), or the program says so.
+
+// newIdentity is one that no other client has: 128 random bits, so that no two clients re-enter each other's locks. Where the
+// source of random numbers was restored with the process, the time and the host tell two copies apart.
+func newIdentity() string {
+	random := uuid.New()
+	host, _ := os.Hostname()
+	sum := sha256.Sum256([]byte(random.String() + " " + strconv.FormatInt(time.Now().UnixNano(), 10) + " " + host))
+	return base64.RawURLEncoding.EncodeToString(sum[:16])
+}
+
+// Restored tells the client that the image of its process was restored, as from a snapshot of a virtual machine, and that
+// another copy of it may run. Call it as the first thing after the restore, in each copy, before anything is locked.
+//
+// The client draws a new identity ([Client.ID]) and makes new connections. What it held ends with the cause
+// [lease.ErrCopied], and calls that wait fail with it. Nothing of that is given back at the server, as it may be the other
+// copy's: if there is none, it lasts until its lease is over. Calls that begin later are those of the new identity.
+//
+// A copy that does not call it is found out when it makes its next connections, which ends the same way.
+func (c *Client) Restored() { c.copied(c.id()) }
+
+// copied gives the client another identity than that of another client.
+func (c *client) copied(other string) {
+	id := newIdentity()
+	c.mu.Lock()
+	if c.closing || c.id() != other {
+		c.mu.Unlock()
+		return
+	}
+	c.name.Store(&id)
+	sites := c.sites
+	c.sites = make(map[string]*site)
+	c.servers.Used(false)
+	c.mu.Unlock()
+	for _, s := range sites {
+		s.abandon()
+	}
+	c.servers.Rename(id)
+	c.servers.Spawn(c.servers.Introduce)
+}
+
+// abandon ends all that a site has, and sends nothing for it.
+func (s *site) abandon() {
+	s.mu.Lock()
+	s.copied, s.retired = true, true
+	for _, t := range s.tickets {
+		if t.hold != nil {
+			t.hold.loseLocked(lease.ErrCopied)
+			continue
+		}
+		t.err = lease.ErrCopied
+		if t.stop != nil {
+			t.stop()
+		}
+		s.endLocked(t)
+		t.pokeLocked()
+	}
+	leave, ears := s.trust.Wanted, s.ears
+	s.mu.Unlock()
+	if leave {
+		ears.Drop(s)
+	}
+}
