@@ -49,7 +49,7 @@ func TestAnArrivalWhoseReplyIsLostIsOneArrival(t *testing.T) {
 // Any reply may be lost to either, and they do not wait between the rounds.
 func TestRoundsWithoutAPauseOutliveLostReplies(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		const rounds = 200
+		const rounds = 60
 		p := kit.Proxy(t, s)
 		a, b := on(t, kit.Dial(t, s, kit.Through(p)), 2), on(t, kit.Dial(t, s, kit.Through(p)), 2)
 		n := 0

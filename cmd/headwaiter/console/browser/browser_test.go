@@ -168,6 +168,13 @@ func (b *tab) shows(selector, text string) {
 	b.holds(fmt.Sprintf("document.querySelector(%q)?.innerText.includes(%q)", selector, text))
 }
 
+// click clicks on the first that a selector finds with a text, once there is one. Both are one expression: the page
+// replaces what it shows at any moment.
+func (b *tab) click(selector, text string) {
+	b.t.Helper()
+	b.holds(fmt.Sprintf("(e => { e?.click(); return e })([...document.querySelectorAll(%q)].find(e => e.innerText.includes(%q)))", selector, text))
+}
+
 // visit goes to a page and waits for its script.
 func (b *tab) visit(address string) { b.run(chromedp.Navigate(address)) }
 
