@@ -15,6 +15,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 )
 
 // least is a lock whose name stays taken for a minute from the grant.
@@ -86,6 +87,21 @@ func TestWhatIsGivenBackUnusedFreesAtOnce(t *testing.T) {
 		d.Freeze(faults.ToClient)
 		require.Error(t, kit.Err(m.Lock(kit.Within(t, 500*time.Millisecond))))
 		d.Heal()
+		synctime.Pass(15 * time.Second)
+		kit.Release(t, kit.Got(other.TryLock(t.Context()))(t))
+	})
+}
+
+// The server grants, and then falls silent, or ends connections, before the renewal that tells it of the minimum.
+func TestATryWhoseRenewalIsNotAnsweredEnds(t *testing.T) {
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+		m, other := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), headwaiter.WithMinHold(time.Minute)), dialMutex(t, s)
+		d.LoseReplies(1000, kit.Runs(lua.Fairlock.Renew))
+		begun := time.Now()
+		err := kit.Err(m.TryLock(kit.Within(t, time.Hour)))
+		require.ErrorIs(t, err, headwaiter.ErrUnavailable)
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		require.LessOrEqual(t, time.Since(begun), 10*time.Second)
 		synctime.Pass(15 * time.Second)
 		kit.Release(t, kit.Got(other.TryLock(t.Context()))(t))
 	})

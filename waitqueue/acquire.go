@@ -144,7 +144,9 @@ func (w *wait) run() (*lease.Lease, error) {
 				return nil, w.failed(err)
 			}
 		case st == confirming:
-			w.confirm()
+			if err := w.confirm(); err != nil {
+				return nil, w.failed(err)
+			}
 		case st == held:
 			if l := s.grasp(w.ctx, t, time.Since(w.begun)); l != nil {
 				return l, nil
@@ -178,17 +180,25 @@ func (w *wait) ask() error {
 		return nil // The loop says how.
 	}
 	passes := w.passes(err)
-	if w.over = passes && w.mode != lua.Wait && time.Since(w.begun) > retry.TryTime; w.over || !passes {
+	if w.over = passes && w.tryIsOver(); w.over || !passes {
 		return conn.Advise(err)
 	}
 	return w.pause(err)
 }
 
+// tryIsOver reports whether a call that does not wait for its turn has waited out errors for long enough.
+func (w *wait) tryIsOver() bool { return w.mode != lua.Wait && time.Since(w.begun) > retry.TryTime }
+
+// noted keeps an error for what the call says when it ends.
+func (w *wait) noted(err error) {
+	w.site.mu.Lock()
+	defer w.site.mu.Unlock()
+	w.site.answers.Last = retry.Last(w.ctx, conn.Advise(err), w.site.answers.Last)
+}
+
 // pause notes an error that the call waits out, and rests the longer the more there were.
 func (w *wait) pause(err error) error {
-	w.site.mu.Lock()
-	w.site.answers.Last = retry.Last(w.ctx, conn.Advise(err), w.site.answers.Last)
-	w.site.mu.Unlock()
+	w.noted(err)
 	w.tries++
 	return w.rest(retry.Backoff(w.tries - 1))
 }
@@ -241,8 +251,9 @@ func (w *wait) rest(d time.Duration) error {
 }
 
 // confirm asks by a renewal whether an old grant still holds, and for what else its terms want. Behind a restart it does so
-// until the server is old enough, and then lets those go first who came first.
-func (w *wait) confirm() {
+// until the server is old enough, and then lets those go first who came first. An error that will pass is waited out here, by a
+// try for as long as by its ask.
+func (w *wait) confirm() error {
 	t, s := w.ticket, w.site
 	_, err := conn.InBackground(w.ctx, s.client.servers, func() (lua.Reply, error) { return s.confirm(t) })
 	s.mu.Lock()
@@ -264,9 +275,15 @@ func (w *wait) confirm() {
 	if left > 0 && err == nil && w.mode == lua.Wait {
 		_ = w.rest(min(left, t.queue.terms.Lease/3)) // The hold, which nobody has yet, is renewed meanwhile.
 	}
-	if err != nil && w.ctx.Err() == nil {
-		_ = w.pause(err) // ErrClosed is in the ticket too.
+	if err == nil || w.ctx.Err() != nil {
+		return nil
 	}
+	if w.over = w.passes(err) && w.tryIsOver(); w.over {
+		w.noted(err)
+		return conn.Advise(err)
+	}
+	_ = w.pause(err) // ErrClosed is in the ticket too.
+	return nil
 }
 
 // failed wraps why the call ends with how far it came.
