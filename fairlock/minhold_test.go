@@ -107,6 +107,25 @@ func TestATryWhoseRenewalIsNotAnsweredEnds(t *testing.T) {
 	})
 }
 
+// The lease of who adopts has run out by the time that it hears of it, so no call returns the hold; but who gave it has used it.
+func TestAnAdoptionThatComesTooLateLeavesTheNameTaken(t *testing.T) {
+	for what, opts := range map[string][]fairlock.Option{"with a minimum": {headwaiter.WithMinHold(time.Minute)}, "without": nil} {
+		t.Run(what, func(t *testing.T) {
+			kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+				begun := time.Now()
+				c, text := kit.Dial(t, s, kit.Over(d)), give(t, hold(t, least(t, s)))
+				d.Delay(300 * time.Millisecond)
+				require.Error(t, kit.Err(fairlock.Adopt(t.Context(), c, text, append(opts, headwaiter.WithLease(200*time.Millisecond))...)))
+				d.Heal()
+				synctime.Pass(5 * time.Second)
+				h := inspect(t, dialMutex(t, s)).Holder
+				require.True(t, h.Rests)
+				require.GreaterOrEqual(t, time.Now().Add(h.Left), begun.Add(time.Minute))
+			})
+		})
+	}
+}
+
 func TestAReleaseByForceEndsTheRest(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		m, other := least(t, s), dialMutex(t, s)

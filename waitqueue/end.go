@@ -288,12 +288,14 @@ func (s *site) giveBackLocked(text string, token uint64) {
 }
 
 // endGhostLocked ends what a ticket has under a number that it does not go by any more, when no request that names it
-// can run after that.
-func (s *site) endGhostLocked(text string, at time.Time) {
+// can run after that. Where it may have adopted what somebody has used, rests, the name stays taken.
+func (s *site) endGhostLocked(text string, at time.Time, rests bool) {
 	if s.copied {
 		return
 	}
-	s.newEndLocked(text, 0, at).later(at)
+	d := s.newEndLocked(text, 0, at)
+	d.rests = rests
+	d.later(at)
 }
 
 // newEndLocked notes the end of what has no ticket, and was granted, or will have been, at a time.

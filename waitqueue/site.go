@@ -113,7 +113,7 @@ func (s *site) landedLocked(t *ticket, text string, a conn.Attempt, err error) {
 		}
 		t.ghost = timers.Later(t.ghost, a.Expires)
 		if text != t.text {
-			s.endGhostLocked(text, a.Expires)
+			s.endGhostLocked(text, a.Expires, t.inherits)
 		}
 		// The lost reply may have told of a grant to another ticket of this client. Whether one waits is seen then, for all that
 		// are lost meanwhile. It is no sooner than the look that repeats one that failed.

@@ -228,7 +228,7 @@ func TestASiteIsNotRetiredBeforeTheEndOfWhatHasNoTicket(t *testing.T) {
 		old := siteOf(qa)
 		at := time.Now().Add(1500 * time.Millisecond)
 		old.mu.Lock()
-		old.endGhostLocked(a.id()+":999:x:1:10000:2000", at) // As for a number of which an ask was not answered.
+		old.endGhostLocked(a.id()+":999:x:1:10000:2000", at, false) // As for a number of which an ask was not answered.
 		old.mu.Unlock()
 		synctime.Pass(5 * a.opts.Linger)
 		l = must.Got(qb.Acquire(t.Context()))(t)

@@ -191,7 +191,7 @@ func (t *ticket) lapsedLocked(next state) {
 	s := t.site
 	if !t.ghost.IsZero() {
 		// An ask that was not answered may have taken the lock under the old number, or may do so yet.
-		s.endGhostLocked(t.text, t.ghost)
+		s.endGhostLocked(t.text, t.ghost, t.inherits)
 	}
 	delete(s.tickets, t.text)
 	t.takes = min(2*t.takes, t.lease())
