@@ -159,6 +159,7 @@ func (m *Mutex) acquire(ctx context.Context, verb, key string, try bool) (*lease
 	}
 	// The wait may have been long. As a rule this is a look at what is known here.
 	if err := m.members.join(ctx, try); err != nil {
+		waitqueue.Unused(l)
 		l.Unlock() // Where the server is silent the call does not wait for it.
 		return nil, m.wrap(verb, key, err)
 	}

@@ -346,7 +346,7 @@ func TestAMemberThatWasForgottenJoinsAgain(t *testing.T) {
 // What happened while a call waited is looked at before it returns a hold.
 func TestACallThatWaitedIsStillAMember(t *testing.T) {
 	kit.BubbleTwo(t, func(t *testing.T, s *redistest.Embedded, c1, c2 *headwaiter.Client) {
-		m := striped.New(c1, "n", 16)
+		m := striped.New(c1, "n", 16, headwaiter.WithMinHold(time.Hour))
 		held := kit.Got(fairlock.New(c2, m.Stripe("k")).Lock(t.Context()))(t)
 		waits := kit.Run(func() error { return kit.Err(m.Lock(t.Context(), "k")) })
 		synctest.Wait()

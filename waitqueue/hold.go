@@ -126,6 +126,17 @@ func Returned(l *lease.Lease) {
 	}
 }
 
+// Unused says that no work was done with the hold of a lease that no call is going to return, so that its release frees the name at
+// once ([Terms].MinHold).
+func Unused(l *lease.Lease) {
+	if sh, ok := l.Engine().(*share); ok {
+		s := sh.hold.ticket.site
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		sh.hold.ticket.joint = true
+	}
+}
+
 // until is the local end of a lease that counts from a local time. Where it is the last one, it ends with
 // the maximum hold at the latest, and that is its cause.
 func (h *hold) until(from time.Time, lasts, slept time.Duration, final bool) lease.Until {

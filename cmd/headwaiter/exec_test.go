@@ -216,8 +216,12 @@ func TestALockStaysTakenForAsLongAsWasAskedFor(t *testing.T) {
 	job := func() *shell {
 		return execute(t, server, "hourly", under([]string{"echo", "ran"}, "--wait", "0", "--min-hold", "50m")...)
 	}
+	broken := filepath.Join(t.TempDir(), "broken")
+	require.NoError(t, os.WriteFile(broken, []byte("\x7fELF"), 0o755))
+	unused := execute(t, server, "hourly", under([]string{broken}, "--wait", "0", "--min-hold", "50m")...)
+	assert.Equal(t, exitNotExecutable, unused.code())
 	first := job()
-	assert.Equal(t, []string{"ran"}, first.rest(first.stdout))
+	assert.Equal(t, []string{"ran"}, first.rest(first.stdout), "behind a command that did not start")
 	assert.Zero(t, first.code())
 
 	late := job()

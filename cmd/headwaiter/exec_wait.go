@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -111,6 +113,7 @@ func (x *execution) lock(ctx context.Context, m mutex) (*lease.Lease, error) {
 func giveBack(held *lease.Lease) {
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()
+	waitqueue.Unused(held)
 	_ = held.Release(ctx)
 }
 
@@ -120,7 +123,7 @@ func (x *execution) refused(err error) error {
 	var busy *lease.BusyError
 	switch {
 	case errors.As(err, &busy) && !busy.Rests.IsZero():
-		return fail(exitNotAcquired, "%q is taken until %s, though its hold is over", x.name, busy.Rests.Format(time.TimeOnly))
+		return fail(exitNotAcquired, "%q is taken until %s, though its hold is over", x.name, words.Clock(busy.Rests, time.Now()))
 	case errors.Is(err, lease.ErrBusy):
 		return fail(exitNotAcquired, "%q is held, or others wait for it", x.name)
 	case errors.Is(err, lease.ErrInvalid), errors.Is(err, lease.ErrTooLarge):
