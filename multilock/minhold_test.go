@@ -9,6 +9,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
@@ -63,5 +64,18 @@ func TestNamesThatAreGivenBackForOthersAreFreeAtOnce(t *testing.T) {
 		resting(t, other, all[:2], false)
 		kit.Release(t, held)
 		free(t, other, all)
+	})
+}
+
+// They are given back side by side: one after the other would take as many round trips as there are names.
+func TestNamesThatStayTakenAreGivenBackAtOnce(t *testing.T) {
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+		all, other := names(t, 20), kit.Dial(t, s)
+		l := kit.Got(multilock.New(kit.Dial(t, s, kit.Over(d)), all, headwaiter.WithMinHold(time.Minute)).Lock(t.Context()))(t)
+		d.Delay(50 * time.Millisecond)
+		begun := time.Now()
+		kit.Release(t, l)
+		require.LessOrEqual(t, time.Since(begun), 500*time.Millisecond)
+		resting(t, other, all, true)
 	})
 }

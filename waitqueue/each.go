@@ -407,14 +407,21 @@ func Below(l *lease.Lease) {
 	t.used = l.Token()
 }
 
-// ReleaseAll releases leases of one slot, of the protocol of the fair lock, in one script, and returns the first error.
+// ReleaseAll releases leases of one slot, of the protocol of the fair lock, and returns the first error: in one script, and side by
+// side those that a script for all cannot end, as those whose names stay taken ([Terms].MinHold).
 func ReleaseAll(ctx context.Context, leases []*lease.Lease) (err error) {
 	var holds []*hold
 	var keys, tickets []string
-	for _, l := range leases {
+	var alone sync.WaitGroup
+	errs := make([]error, len(leases))
+	defer func() {
+		alone.Wait()
+		err = cmp.Or(err, cmp.Or(errs...))
+	}()
+	for i, l := range leases {
 		sh := l.Engine().(*share)
 		if !sh.let() {
-			err = cmp.Or(err, l.Release(ctx))
+			alone.Go(func() { errs[i] = l.Release(ctx) })
 			continue
 		}
 		t := sh.hold.ticket
