@@ -58,7 +58,7 @@ func Who(name string) string {
 	}
 	clean := func(s string) string {
 		return strings.Map(func(r rune) rune {
-			if unseen(r) || r == '@' || r == '#' {
+			if unseen(r) || r == '@' || r == '#' || r == '~' { // With ~ begin notes, and minimum holds.
 				return '_'
 			}
 			return r

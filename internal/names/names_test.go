@@ -14,6 +14,7 @@ import (
 
 func TestAClientIsNamedInOneLine(t *testing.T) {
 	require.Regexp(t, `^worker@[^@#]+#\d+$`, Who("worker"))
+	require.Regexp(t, `^_3600000_job@[^@#]+#\d+$`, Who("~3600000~job"), "no minimum hold")
 	require.Regexp(t, `^a_b_c_d_@[^@#]+#\d+$`, Who("a@b#c\nd\x00"))
 	require.Regexp(t, `^x{64}@[^@#]+#\d+$`, Who(strings.Repeat("x", 1000)))
 	require.Contains(t, Who(""), "names.test@", "without a name it is the program's")
