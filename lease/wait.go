@@ -58,7 +58,11 @@ func (e *BusyError) Error() string {
 	}
 	text := fmt.Sprintf("%v: client %s holds it with token %d", ErrBusy, e.Client, e.Token)
 	if !e.Rests.IsZero() {
-		text = fmt.Sprintf("%v: until %s, after the hold of client %s with token %d", ErrBusy, e.Rests.Format(time.TimeOnly), e.Client, e.Token)
+		layout := time.TimeOnly
+		if time.Until(e.Rests) >= 24*time.Hour {
+			layout = time.DateTime
+		}
+		text = fmt.Sprintf("%v: until %s, after the hold of client %s with token %d", ErrBusy, e.Rests.Format(layout), e.Client, e.Token)
 	} else if !e.Since.IsZero() {
 		text += fmt.Sprintf(" for %v", readable(time.Since(e.Since)))
 	}

@@ -44,7 +44,7 @@ const logHelp = `Shows the last holds of a fair lock, the newest first: from whe
 (released, expired, forced, moved), its fencing token, and by program, host and process
 who it was. The lock must be made with fairlock.WithHistory(n) by all its clients, or run
 by headwaiter exec --history N; the last n are kept for a day. The present hold is the
-first, if there is one.
+first, if there is one; or "rests", if nobody gets the lock though it is over.
 
 A client says who it is while it uses a lock, and that is known for a minute. Of one that
 is gone there is the id alone: its log has the tokens.
@@ -79,7 +79,11 @@ func (r *retrospect) run(out io.Writer, name string) error {
 	}
 	for _, n := range now {
 		if n.Kind == lua.Fairlock.Kind && n.Info.Held {
-			past = append([]inspect.Ended{{Holder: n.Info.Holder, Until: time.Now(), How: "holds"}}, past...)
+			how := "holds"
+			if n.Info.Holder.Rests {
+				how = "rests"
+			}
+			past = append([]inspect.Ended{{Holder: n.Info.Holder, Until: time.Now(), How: how}}, past...)
 		}
 	}
 	if r.json {
@@ -107,7 +111,7 @@ func pastJSON(past []inspect.Ended) []endedJSON {
 	var all []endedJSON
 	for _, e := range past {
 		j := endedJSON{Since: e.Since, Ended: e.How, Token: e.Token, Client: e.Client, Who: e.Who}
-		if e.How != "holds" {
+		if e.How != "holds" && e.How != "rests" {
 			j.Until = &e.Until
 		}
 		all = append(all, j)

@@ -52,11 +52,17 @@ func (s *scene) state(now time.Time) string {
 	if s.info.State != "" || s.info.Held {
 		text = words.Summary(s.listed(), s.who)
 	}
-	if s.info.Held && s.hands() {
+	switch {
+	case s.rests():
+		text = fmt.Sprintf("taken %s, token %d", text, s.info.Holder.Token)
+	case s.info.Held && s.hands():
 		text = fmt.Sprintf("held by %s %s, token %d", text, words.Since(s.info.Holder.Since, now), s.info.Holder.Token)
 	}
 	return fmt.Sprintf("%s; %d waiting", text, s.info.Waiting)
 }
+
+// rests reports whether nobody holds what is taken.
+func (s *scene) rests() bool { return s.info.Holder.Rests && s.kind != lua.Semaphore.Kind }
 
 // changed is what of a look makes it worth a line.
 func (s *scene) changed() string {

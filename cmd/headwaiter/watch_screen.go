@@ -78,8 +78,11 @@ func (s *scene) rows(now time.Time, width, height int) []tty.Row {
 	case s.info.State != "":
 		fact("", "state", "%s", words.Summary(s.listed(), s.who))
 	case s.info.Held:
-		h := s.info.Holder
-		fact(tty.Green, "held by", "%s", words.Summary(s.listed(), s.who))
+		h, label := s.info.Holder, "held by"
+		if s.rests() {
+			label = "taken"
+		}
+		fact(tty.Green, label, "%s", words.Summary(s.listed(), s.who))
 		fact("", "client", "%s", h.Client)
 		fact("", "held", "%s", words.Since(h.Since, now))
 		fact("", "lease", "%s", leaseLeft(h))

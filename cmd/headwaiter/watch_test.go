@@ -24,6 +24,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/tty"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/semaphore"
 )
 
 // tube is a terminal whose screen a test looks at.
@@ -217,6 +218,24 @@ func scened(t *testing.T, c *headwaiter.Client, url, name string) (s *scene, hea
 		info, err := m.Inspect(t.Context())
 		s.see(info, err, at)
 	}
+}
+
+// Nobody holds what rests, and it may rest for days. Permits that rest are some of several.
+func TestWhatRestsIsNotCalledHeld(t *testing.T) {
+	server := kit.Start(t)
+	c, url := kit.Dial(t, server), urlOf(server)
+	const day = 24 * time.Hour
+	kit.Release(t, kit.Got(fairlock.New(c, "orders", headwaiter.WithMinHold(30*day), fairlock.WithHistory(3)).Lock(t.Context()))(t))
+	kit.Release(t, kit.Got(semaphore.New(c, "slots", 3, headwaiter.WithMinHold(time.Hour)).Acquire(t.Context(), 1))(t))
+	s, _, look := scened(t, c, url, "orders")
+	look()
+	until := time.Now().Add(30 * day).Format(time.DateOnly)
+	require.Regexp(t, `^taken until `+until+` \d\d:\d\d:\d\d, released, token \d+; 0 waiting$`, s.state(time.Now()))
+	log := start(t, "log", "orders", "--redis", url)
+	require.Regexp(t, `(?s) rests .* released `, strings.Join(log.rest(log.stdout), " "))
+	ls := start(t, "ls", "slots", "--redis", url)
+	require.Regexp(t, `1 of 3 held, until \d\d:\d\d:\d\d, released`, strings.Join(ls.rest(ls.stdout), " "))
+	require.ErrorContains(t, kit.Err(fairlock.New(c, "orders").TryLock(t.Context())), "busy: until "+until)
 }
 
 // What is heard is every hand-off there is, however fast.

@@ -31,6 +31,7 @@ func TestATimeIsToldByTheClockAndFromADayOnWithItsDate(t *testing.T) {
 	require.Equal(t, "since 03:11:00, for 1m07s", Since(now.Add(-67*time.Second).In(time.FixedZone("elsewhere", 20_000)), now))
 	require.Equal(t, "03:12:08", Clock(now.Add(-24*time.Hour+time.Second), now))
 	require.Equal(t, "2026-11-25 03:12:07", Clock(now.Add(-24*time.Hour), now))
+	require.Equal(t, "2026-11-27 03:12:07", Clock(now.Add(24*time.Hour), now))
 }
 
 func TestNothingThatATerminalObeysIsShown(t *testing.T) {

@@ -27,9 +27,9 @@ func Ago(d time.Duration) string {
 	return strings.ReplaceAll(tty.Short(d), " ", "")
 }
 
-// Clock is a time by the clock of this machine's time zone, with the date where it is a day ago or more.
+// Clock is a time by the clock of this machine's time zone, with the date where it is a day away or more.
 func Clock(t, now time.Time) string {
-	if now.Sub(t) >= 24*time.Hour {
+	if now.Sub(t).Abs() >= 24*time.Hour {
 		return t.Local().Format(time.DateTime)
 	}
 	return t.Local().Format(time.TimeOnly)
@@ -50,7 +50,7 @@ func Summary(n inspect.Listed, who Roll) string {
 		return Gathering(n)
 	case !i.Held:
 		return "-"
-	case i.Holder.Rests:
+	case i.Holder.Rests && n.Kind != "semaphore":
 		return Rests(i.Holder)
 	case i.Holder.Left <= 0:
 		return who.Of(i.Holder) + ", whose lease has run out"
@@ -63,6 +63,9 @@ func Summary(n inspect.Listed, who Roll) string {
 	case n.Kind == "rwlock":
 		return "writes: " + text
 	case n.Kind == "semaphore":
+		if i.Holder.Rests {
+			text = Rests(i.Holder)
+		}
 		return fmt.Sprintf("%d of %d held, %s", i.Used, i.Limit, text)
 	default:
 		return text
@@ -75,7 +78,8 @@ func Rests(h lease.Holder) string {
 	if h.Expired {
 		how = "its lease ran out"
 	}
-	return "until " + time.Now().Add(h.Left).Format(time.TimeOnly) + ", " + how
+	now := time.Now()
+	return "until " + Clock(now.Add(h.Left), now) + ", " + how
 }
 
 // Gathering is what there is to say of a latch or a barrier.
