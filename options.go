@@ -77,8 +77,9 @@ func (minHold) ForSeveral()                {}
 //
 // What no work was done with frees at once: where the caller gave up, too few replicas acknowledged ([lease.ErrReplicas]), or
 // a multilock did not get all its names. A release by force frees the name too, also while it rests. A hold that is handed
-// over takes its time along. After entering again the release of the last lease counts. A maximum hold that is shorter ends
-// the hold, and the name rests.
+// over takes its time along. After entering again the release of the last lease counts, and the d of the call that got the hold.
+// A maximum hold that is shorter ends the hold, and the name rests. What a multilock or LockEach has got while it waits for other
+// names rests where its process dies meanwhile, though its call has not returned: the server was told.
 //
 // It is for packages fairlock, striped, reentrant, multilock and semaphore, whose permits stay taken, and costs a round trip a
 // hold. Processes need not state the same d: each hold has its own. d is from [lease.MinLease] to 365 days; with
