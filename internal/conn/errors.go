@@ -64,6 +64,13 @@ func isReadOnly(err error) bool {
 	return ok && codeOf(redisErr.Error()) == "READONLY"
 }
 
+// isLoggedOut reports whether err says that the server has refused the login. It says nothing of what the server allows, and
+// nothing was sent behind it.
+func isLoggedOut(err error) bool {
+	redisErr, ok := rueidis.IsRedisErr(err)
+	return ok && slices.Contains([]string{"NOAUTH", "WRONGPASS"}, codeOf(redisErr.Error()))
+}
+
 // codeOf is the code of an answer of Redis. Before Redis 7 that of a command in a script is behind the place in the script.
 func codeOf(text string) string {
 	if strings.HasPrefix(text, "Error running script") {

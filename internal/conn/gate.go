@@ -198,7 +198,7 @@ type tried struct {
 }
 
 // Read notes the first reply to a command. The first write is for the login, which also a server answers that has no place
-// for the client. An error is no sign either: a server that was demoted gives it.
+// for the client. An error is no sign either: a server that was demoted gives it; nor is the answer to a farewell.
 func (t *tried) Read(b []byte) (int, error) {
 	n, err := t.Conn.Read(b)
 	if n > 0 && t.state.Load() == unproven && t.writes.Load() > 1 && b[0] != '-' && t.state.CompareAndSwap(unproven, proven) {
@@ -210,8 +210,12 @@ func (t *tried) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// farewell is what rueidis sends before it closes a connection, also one on which the login was refused: where the server lets in
+// who has no name, that has an answer.
+const farewell = "*1\r\n$4\r\nPING\r\n"
+
 func (t *tried) Write(b []byte) (int, error) {
-	if t.state.Load() == unproven {
+	if t.state.Load() == unproven && string(b) != farewell {
 		t.writes.Add(1)
 	}
 	n, err := t.Conn.Write(b)

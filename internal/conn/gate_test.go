@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -36,6 +37,25 @@ func closes(text string) net.Conn {
 	return near
 }
 
+// refusesLogin is a connection to what refuses the login, and answers to anybody all else that a connection begins and ends with.
+func refusesLogin() net.Conn {
+	near, far := net.Pipe()
+	go func() {
+		for r := bufio.NewReader(far); ; {
+			raw, err := faults.ReadMessage(r)
+			if err != nil {
+				return
+			}
+			answer := "+OK\r\n"
+			if faults.Words(raw)[0] == "HELLO" {
+				answer = "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
+			}
+			_, _ = far.Write([]byte(answer))
+		}
+	}()
+	return near
+}
+
 // However many callers want a connection, for requests, renewals or subscriptions, and whatever is wrong with the server:
 // it is tried once at once, and twice a second from then on. When it answers, all of them have theirs before another second
 // is over.
@@ -50,6 +70,7 @@ func TestAServerThatFailsIsTriedTwiceASecondForAllThatAClientDoes(t *testing.T) 
 		{"refuses", func(d *faults.Dialer, _ *redistest.Embedded) { d.Refuse() }, (*faults.Dialer).Dial, 1},
 		{"accepts and closes", nil, func(*faults.Dialer) (net.Conn, error) { return closes(""), nil }, 1},
 		{"has no place", nil, func(*faults.Dialer) (net.Conn, error) { return closes("-ERR max number of clients reached\r\n"), nil }, 1},
+		{"refuses the login", nil, func(*faults.Dialer) (net.Conn, error) { return refusesLogin(), nil }, 1},
 		{"takes the login alone", func(d *faults.Dialer, _ *redistest.Embedded) {
 			d.LoseReplies(1<<30, func(words []string) bool { return words[0] == "EVALSHA" || words[0] == "SUBSCRIBE" })
 		}, (*faults.Dialer).Dial, 1},

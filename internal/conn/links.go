@@ -113,12 +113,12 @@ func (n *Node) introduced(ctx context.Context, rc pipeline) error {
 }
 
 // introducedBeside is introduced for requests on a new connection. Its first reply comes before: until then, where connections
-// fail, others may not be made, and an introduction that is under way may need one.
+// fail, others may not be made, and an introduction that is under way may need one. Its request is not to look like a farewell.
 func (n *Node) introducedBeside(ctx context.Context, conn pipeline) error {
 	if n.known(time.Now()) {
 		return nil
 	}
-	if err := conn.DoMulti(ctx, conn.B().Ping().Build())[0].NonRedisError(); err != nil {
+	if err := conn.DoMulti(ctx, conn.B().Arbitrary("ping").Build())[0].NonRedisError(); err != nil {
 		return &undialled{err}
 	}
 	return n.introduce(ctx, conn)
@@ -179,7 +179,7 @@ func (n *Node) meet(id string, rc pipeline) error {
 				own = c.links.own(key, link)
 			case !Answered(err) && (c.sockets != nil || c.links.told.Load()):
 				return n.unmet(at, err)
-			case Answered(err) && Transient(err):
+			case Answered(err) && (Transient(err) || isLoggedOut(err)):
 				return err
 			default: // So too where a proxy in front of a caller's client closes the connection at what it does not know.
 				c.links.state.Store(linksRefused)
@@ -192,7 +192,7 @@ func (n *Node) meet(id string, rc pipeline) error {
 		}
 		c.links.answered(key, link, err == nil && found == link)
 		switch {
-		case err != nil && Transient(err):
+		case err != nil && (Transient(err) || isLoggedOut(err)):
 			return err
 		case err == nil && found != link:
 			return &undialled{lease.ErrCopied}

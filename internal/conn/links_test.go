@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -86,6 +88,36 @@ func TestALinkOfAConnectionThatWasReplacedDoesNotCount(t *testing.T) {
 		defer c.Close()
 		require.EqualValues(t, 2, links.Load())
 		require.EqualValues(t, 2, s.CommandStats()["client|id"], "each with the number of its connection")
+	})
+}
+
+// A refused login says nothing of what the server tells. Whoever asks meanwhile hears of it, and afterwards copies are noticed
+// as before.
+func TestARefusedLoginIsToldAndLeavesTheLinks(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c := linking(t, s, func(*Servers) {})
+		defer c.Close()
+		key := []string{c.probeKeys().Lock}
+		run := func() error { return c.RunFor(must.Within(t, 2*tryEvery), lua.Origin, key).Error() }
+		s.Fail("WRONGPASS invalid username-password pair or user is disabled.")
+		c.sockets.cut("")
+		c.hearing.cut("")
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() {
+				for err := run(); !isLoggedOut(err); err = run() {
+					if errors.Is(err, context.DeadlineExceeded) {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		s.Fail("")
+		synctime.Pass(2 * tryEvery)
+		require.NoError(t, run())
+		require.Equal(t, linksMade, c.links.state.Load())
 	})
 }
 

@@ -63,8 +63,7 @@ func ofSentinel(o rueidis.ClientOption, g *greeting) bool {
 
 // loggedOut adds to a refused login whose it is, and what to set.
 func loggedOut(o rueidis.ClientOption, g *greeting, err error) error {
-	redisErr, ok := rueidis.IsRedisErr(err)
-	if !ok || !slices.Contains([]string{"NOAUTH", "WRONGPASS"}, codeOf(redisErr.Error())) {
+	if !isLoggedOut(err) {
 		return err
 	}
 	what := ""
