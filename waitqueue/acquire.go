@@ -37,17 +37,17 @@ func (q Queue) Drain(ctx context.Context) (*lease.Lease, int64, error) {
 
 // obtain is one call for a hold, which may be in transit.
 func obtain(ctx context.Context, q Queue, mode string, from *lua.Transit) (*lease.Lease, int64, error) {
+	ctx, free, err := retry.InTime(ctx, q.terms.MaxWait)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer free()
 	if err := q.usable(ctx); err != nil {
 		return nil, 0, err
 	}
 	if l, err := q.within(ctx); l != nil || err != nil {
 		return l, 0, err
 	}
-	ctx, free, err := retry.InTime(ctx, q.terms.MaxWait)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer free()
 	w, err := q.begin(ctx, mode)
 	if err != nil {
 		return nil, 0, err

@@ -48,7 +48,13 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 	asking := ctx // until the shortest of the waits is over: the others ask again by themselves then
 	var rest sync.WaitGroup
 	for i, q := range queues {
-		if all[i].Err = q.usable(ctx); all[i].Err != nil {
+		mine, free, err := retry.InTime(ctx, q.terms.MaxWait)
+		if err != nil {
+			all[i].Err = err
+			continue
+		}
+		defer free()
+		if all[i].Err = q.usable(mine); all[i].Err != nil {
 			continue
 		}
 		if all[i].Lease, all[i].Err = q.within(ctx); all[i].Lease != nil || all[i].Err != nil {
@@ -59,12 +65,6 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 			continue
 		}
 		named[q.held] = true
-		mine, free, err := retry.InTime(ctx, q.terms.MaxWait)
-		if err != nil {
-			all[i].Err = err
-			continue
-		}
-		defer free()
 		if until, ok := mine.Deadline(); ok && earlier(until, asking) {
 			asking = mine
 		}
@@ -243,6 +243,8 @@ func AskAll(ctx context.Context, claims []*Claim, keep bool, waiting func()) (re
 			budget = min(2*budget, conn.LongestAttempt)
 		case !first.wait.passes(err):
 			return false, conn.Advise(err)
+		case ctx.Err() != nil:
+			last = retry.Last(ctx, conn.Advise(err), last)
 		case first.wait.mode == lua.Try && tries > 0 && time.Since(begun) > retry.TryTime:
 			return false, failed(conn.Advise(err), nil)
 		default:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/names"
@@ -118,9 +119,12 @@ func (q Queue) usable(ctx context.Context) error {
 	case q.termsErr != nil:
 		return q.termsErr
 	}
+	begun := time.Now()
 	err := q.settle(ctx)
 	if ctx.Err() != nil {
-		return &lease.WaitError{Place: -1, Err: retry.WhyEnded(ctx), Unanswered: errors.Is(err, lease.ErrUnavailable)}
+		return &lease.WaitError{
+			Place: -1, Waited: time.Since(begun), Err: retry.WhyEnded(ctx), Unanswered: errors.Is(err, lease.ErrUnavailable),
+		}
 	}
 	return err
 }

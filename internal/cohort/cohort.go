@@ -77,14 +77,14 @@ func (q *Queue) Acquire(ctx context.Context) (*lease.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	if l, err := q.again(ctx, all); l != nil || err != nil {
-		return l, err
-	}
 	ctx, free, err := retry.InTime(ctx, q.queue.Terms().MaxWait)
 	if err != nil {
 		return nil, err
 	}
 	defer free()
+	if l, err := q.again(ctx, all); l != nil || err != nil {
+		return l, err
+	}
 	claim, err := q.queue.Claim(ctx, false)
 	if err != nil {
 		return nil, err

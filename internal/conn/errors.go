@@ -141,10 +141,14 @@ func Unsure(unsure bool, err error) error {
 	return err
 }
 
-// GaveUp is the error of a call that has ended between two attempts: of its context, without an answer, or of its client.
+// GaveUp is the error of a call that has ended between two attempts: of its context, without an answer, or of its client. last
+// is the last error that it has waited out, nil if there was none.
 func GaveUp(ctx context.Context, ended, last error) error {
 	if ctx.Err() != nil {
 		ended = fmt.Errorf("%w: %w", lease.ErrUnavailable, ended)
+	}
+	if last == nil {
+		return ended
 	}
 	return fmt.Errorf("%w (last error: %w)", ended, Advise(last))
 }

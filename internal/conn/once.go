@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -108,7 +109,7 @@ func (o *onces) enter(ctx context.Context, lock string) (lane int, number uint64
 	case room <- struct{}{}:
 	case <-ctx.Done():
 		o.change(lock, func(x *once) { x.calls-- })
-		return 0, 0, ctx.Err()
+		return 0, 0, GaveUp(ctx, retry.WhyEnded(ctx), nil)
 	}
 	o.change(lock, func(x *once) {
 		lane = bits.TrailingZeros64(^x.busy)

@@ -387,6 +387,7 @@ func (c *Servers) Repeat(
 	args func(Attempt) []string, late func(*Node, Attempt, lua.Head),
 ) (Attempt, lua.Tuple, error) {
 	budget, unsure, id := AttemptTime, false, c.ID()
+	var last error
 	for tries := 0; ; tries++ {
 		if c.ID() != id { // The keys, or the arguments, are of one that a copy has.
 			return Attempt{}, lua.Tuple{}, Unsure(unsure, lease.ErrCopied)
@@ -404,13 +405,14 @@ func (c *Servers) Repeat(
 		case Answered(err) && !passes(err):
 			return a, r, Unsure(unsure, Advise(err))
 		case !Answered(err) && !Unsent(err):
-			unsure = !s.Reads
+			unsure = !s.Reads && s != lua.Overtake // What overtakes others changes nothing that its caller wants.
 		}
 		if !passes(err) && ctx.Err() == nil {
 			return a, r, Unsure(unsure, Advise(err))
 		}
+		last = retry.Last(ctx, err, last)
 		if ended := c.Rest(ctx, retry.Backoff(tries)); ended != nil {
-			return a, r, Unsure(unsure, GaveUp(ctx, ended, err))
+			return a, r, Unsure(unsure, GaveUp(ctx, ended, last))
 		}
 	}
 }

@@ -111,19 +111,21 @@ func infoOf(v lua.View) lease.Info {
 
 // view asks until there is an answer, for as long as a try does.
 func (w Wiring) view(ctx context.Context, n Name, args []string) (lua.View, error) {
-	begun := time.Now()
+	begun, last := time.Now(), error(nil)
 	for tries := 0; ; tries++ {
 		v, err := n.Proto.Inspect.DecodeInspect(w.servers.RunFor(ctx, n.Proto.Inspect, n.Keys.All(), args...))
-		switch {
-		case err == nil || !conn.Transient(err):
+		if err == nil || !conn.Transient(err) {
 			return v, err
+		}
+		last = retry.Last(ctx, err, last)
+		switch {
 		case ctx.Err() != nil:
-			return v, conn.GaveUp(ctx, retry.WhyEnded(ctx), err)
+			return v, conn.GaveUp(ctx, retry.WhyEnded(ctx), last)
 		case time.Since(begun) > retry.TryTime:
 			return v, fmt.Errorf("%w: %w", lease.ErrUnavailable, err)
 		}
 		if ended := w.servers.Rest(ctx, retry.Backoff(tries)); ended != nil {
-			return v, conn.GaveUp(ctx, ended, err)
+			return v, conn.GaveUp(ctx, ended, last)
 		}
 	}
 }

@@ -64,12 +64,6 @@ func Try(ctx context.Context, queues []waitqueue.Queue) (*lease.Lease, error) {
 
 func acquire(w *whole, queues []waitqueue.Queue) (*lease.Lease, error) {
 	retry.Given(w.ctx)
-	for _, q := range queues {
-		if err := q.Refuses(w.ctx); err != nil {
-			return nil, err
-		}
-		w.parts = append(w.parts, &part{queue: q})
-	}
 	if len(queues) > 0 {
 		if most := queues[0].Terms().MaxHold; most > 0 && !w.try {
 			w.bound = min(w.bound, most) // Else two calls could lose what the other waits for at the same moment, for good.
@@ -80,6 +74,12 @@ func acquire(w *whole, queues []waitqueue.Queue) (*lease.Lease, error) {
 		}
 		defer free()
 		w.ctx = ctx
+	}
+	for _, q := range queues {
+		if err := q.Refuses(w.ctx); err != nil {
+			return nil, err
+		}
+		w.parts = append(w.parts, &part{queue: q})
 	}
 	// Slot by slot, always in the same order: where one slot has to be waited for while others are held, nobody waits
 	// the other way round.

@@ -155,6 +155,12 @@ func TestATrySaysWhetherRedisHasAnswered(t *testing.T) {
 					kit.Release(t, held)
 					change(d)
 					err = kit.Err(try(c)(t.Context()))
+					cause := errors.New("lunch")
+					ctx, cancel := context.WithTimeoutCause(t.Context(), retry.TryTime+time.Second, cause)
+					defer cancel()
+					if late := kit.Err(try(c)(ctx)); errors.Is(late, context.DeadlineExceeded) {
+						require.ErrorIs(t, late, cause)
+					}
 					d.Heal()
 					require.ErrorIs(t, err, headwaiter.ErrUnavailable)
 					require.NotErrorIs(t, err, headwaiter.ErrBusy)
@@ -192,6 +198,7 @@ func TestAQuestionWithoutAnAnswerSaysSo(t *testing.T) {
 					c := kit.Dial(t, s, kit.Over(d))
 					change(d)
 					err := ask(kit.Within(t, 2*time.Second), c)
+					require.NotContains(t, err.Error(), "last error: context")
 					d.Heal()
 					require.ErrorIs(t, err, headwaiter.ErrUnavailable)
 					require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -200,6 +207,69 @@ func TestAQuestionWithoutAnAnswerSaysSo(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A call first sees that no request about its name can run any more which was given up. That is a part of its wait, and what
+// became of that request is not told of a question.
+func TestACallBehindARequestThatWasGivenUpWaitsNoLonger(t *testing.T) {
+	const most = 200 * time.Millisecond
+	limit := headwaiter.WithMaxWait(most)
+	of := func(c *headwaiter.Client, opts ...fairlock.Option) *fairlock.Mutex {
+		return fairlock.New(c, "name", opts...)
+	}
+	for what, lock := range map[string]func(ctx context.Context, c *headwaiter.Client) error{
+		"lock": func(ctx context.Context, c *headwaiter.Client) error { return kit.Err(of(c, limit).Lock(ctx)) },
+		"try":  func(ctx context.Context, c *headwaiter.Client) error { return kit.Err(of(c, limit).TryLock(ctx)) },
+		"keep": func(ctx context.Context, c *headwaiter.Client) error {
+			return kit.Err(of(c, limit, fairlock.WithKeep(time.Second)).Lock(ctx))
+		},
+		"each": func(ctx context.Context, c *headwaiter.Client) error {
+			return fairlock.LockEach(ctx, of(c, limit))[0].Err
+		},
+		"multilock": func(ctx context.Context, c *headwaiter.Client) error {
+			return kit.Err(multilock.New(c, []string{"name", "more"}, limit).Lock(ctx))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+				c := kit.Dial(t, s, kit.Over(d))
+				silence(d)
+				defer d.Heal()
+				err := kit.Err(of(c).ForceRelease(kit.Within(t, most), 0))
+				require.ErrorIs(t, err, lease.ErrOutcomeUnknown)
+				begun := time.Now()
+				err = lock(t.Context(), c)
+				require.LessOrEqual(t, time.Since(begun), most+retry.SlowAnswer)
+				require.ErrorIs(t, err, headwaiter.ErrWaitTimeout)
+				require.ErrorIs(t, err, headwaiter.ErrUnavailable)
+				require.GreaterOrEqual(t, kit.As[*lease.WaitError](t, err).Waited, most)
+				err = kit.Err(of(c).Inspect(kit.Within(t, time.Second)))
+				require.ErrorIs(t, err, headwaiter.ErrUnavailable)
+				require.NotErrorIs(t, err, lease.ErrOutcomeUnknown)
+			})
+		})
+	}
+}
+
+// Of many requests about one name some wait until others are answered.
+func TestARequestThatWaitsForOthersSaysThatRedisIsAway(t *testing.T) {
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+		c := kit.Dial(t, s, kit.Over(d))
+		silence(d)
+		defer d.Heal()
+		cause := errors.New("lunch")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, cause)
+		defer cancel()
+		var calls []*kit.Call[int64]
+		for range 100 {
+			calls = append(calls, kit.Go(func() (int64, error) { return countdown.New(c, "name").CountDown(ctx) }))
+		}
+		for _, call := range calls {
+			err := call.Err(t)
+			require.ErrorIs(t, err, headwaiter.ErrUnavailable)
+			require.ErrorIs(t, err, cause)
+		}
+	})
 }
 
 // A call that ends while a look is under way takes the server for silent once that has taken long. One that was never
