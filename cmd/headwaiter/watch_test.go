@@ -228,7 +228,7 @@ func TestWhatRestsIsNotCalledHeld(t *testing.T) {
 	kit.Release(t, kit.Got(fairlock.New(c, "orders", headwaiter.WithMinHold(30*day), fairlock.WithHistory(3)).Lock(t.Context()))(t))
 	kit.Release(t, kit.Got(semaphore.New(c, "slots", 3, headwaiter.WithMinHold(time.Hour)).Acquire(t.Context(), 1))(t))
 	s, _, look := scened(t, c, url, "orders")
-	look()
+	look(time.Now())
 	until := time.Now().Add(30 * day).Format(time.DateOnly)
 	require.Regexp(t, `^taken until `+until+` \d\d:\d\d:\d\d, released, token \d+; 0 waiting$`, s.state(time.Now()))
 	log := start(t, "log", "orders", "--redis", url)
