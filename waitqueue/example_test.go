@@ -278,3 +278,20 @@ func ExampleReturned() {
 	// false
 	// <nil>
 }
+
+// A call that gets a hold, and then finds that it cannot return it, leaves the name free.
+func ExampleUnused() {
+	ctx, clients, end := kit.Ready(1)
+	defer end()
+
+	terms := waitqueue.DefaultTerms()
+	terms.MinHold = time.Minute
+	q := clients[0].Queue(lua.Fairlock, "a", terms)
+	held := kit.Must(q.Acquire(ctx))
+	waitqueue.Unused(held)
+	fmt.Println(held.Release(ctx))
+	fmt.Println(kit.Must(q.Inspect(ctx)).Held)
+	// Output:
+	// <nil>
+	// false
+}
