@@ -75,6 +75,9 @@ func (x *execution) unconfirmed() string {
 	if x.where.fixed {
 		return fmt.Sprintf("may stay locked: its release was not confirmed, and it is free when %s sees the connection end", x.where.noun)
 	}
+	if x.choice.only.least > x.lease {
+		return fmt.Sprintf("stays locked for --min-hold, %v at most", x.choice.only.least)
+	}
 	return fmt.Sprintf("stays locked until its lease ends, %v at most", x.lease)
 }
 

@@ -188,14 +188,17 @@ func TestAReleaseThatIsNotConfirmedIsToldAsTheEngineHasIt(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		engine *engine
+		least  time.Duration
 		says   string
 	}{
-		{onRedis, "headwaiter: \"orders\" stays locked until its lease ends, 10s at most: no answer: release not confirmed\n"},
-		{onPostgres, "headwaiter: \"orders\" may stay locked: its release was not confirmed, and it is free when Postgres sees the " +
+		{onRedis, time.Hour, "headwaiter: \"orders\" stays locked for --min-hold, 1h0m0s at most: no answer: release not confirmed\n"},
+		{onRedis, 0, "headwaiter: \"orders\" stays locked until its lease ends, 10s at most: no answer: release not confirmed\n"},
+		{onPostgres, 0, "headwaiter: \"orders\" may stay locked: its release was not confirmed, and it is free when Postgres sees the " +
 			"connection end: no answer: release not confirmed\n"},
 	} {
 		var log bytes.Buffer
 		x := &execution{name: "orders", where: where{engine: c.engine}, lease: lease.DefaultLease, voice: newVoice(&log)}
+		x.choice.only.least = c.least
 		held := lease.New(t.Context(), lease.Terms{
 			Until:   lease.Until{Deadline: time.Now().Add(time.Hour), Slept: lease.Slept()},
 			Release: func(context.Context) error { return fmt.Errorf("no answer: %w", lease.ErrUnconfirmed) },
