@@ -33,7 +33,7 @@ func (p *player) queued(t *testing.T, size int, single bool) {
 	t.Helper()
 	p.server.Pass(int64(size)) // So that all arrive after those who are there.
 	p.now = p.server.Now()
-	require.NoError(t, p.crowd(step{size: size, single: single, grant: 20}))
+	require.NoError(t, p.crowd(step{Size: size, Single: single, Grant: 20}))
 }
 
 // later is a not-after that does not come.
@@ -210,7 +210,7 @@ func TestAKeyOutlivesAHoldOfWhichOnlyTheEndIsWritten(t *testing.T) {
 	var kept int64
 	whole := 0
 	for i := range 60 {
-		require.NoError(t, p.step(step{op: opPass, micros: 3300 * millisecond}))
+		require.NoError(t, p.step(step{Op: line.OpPass, Micros: 3300 * millisecond}))
 		r := Renew{Ticket: short("a", 10*second), Token: p.before.number("token"), Lease: 10_000, Phase: lua.PhaseHeld, NotAfter: p.now}
 		r.Still = p.now+10*second+lua.Least.Microseconds() <= kept
 		reply := p.must(t, r)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -117,12 +118,12 @@ var plays = stage.Play[step]{
 		play := func(s stage.Host, seed uint64, steps []step, seen map[string]int) error {
 			server := s.(host)
 			p := newPlayer(server, keysOf(seed))
-			h.steps, p.seen, p.model.History = steps, seen, historyOf(seed)
+			h.Steps, p.seen, p.model.History = steps, seen, historyOf(seed)
 			err := p.play(h)
 			seen["light"], seen["light and unusual"] = server.light.answered, server.light.unusual
 			return err
 		}
-		return stage.History[step]{Start: h.start(), Steps: h.steps, Play: play}
+		return stage.History[step]{Start: h.Start(), Steps: h.Steps, Play: play}
 	},
 }
 
@@ -153,14 +154,14 @@ func everySight() []string {
 
 func TestAFailureIsMadeShort(t *testing.T) {
 	h := decode(random(7))
-	h.steps = append(h.steps, step{op: opForce}, step{op: opClock, micros: 5})
-	short, err := stage.Shorten(h.steps, nil, 500, func(steps []step) error {
+	h.Steps = append(h.Steps, step{Op: line.OpForce}, step{Op: line.OpClock, Micros: 5})
+	short, err := stage.Shorten(h.Steps, nil, 500, func(steps []step) error {
 		force := false
 		for _, s := range steps {
-			if force && s.op == opClock && s.micros == 5 {
+			if force && s.Op == line.OpClock && s.Micros == 5 {
 				return fmt.Errorf("after %d steps", len(steps))
 			}
-			force = force || s.op == opForce
+			force = force || s.Op == line.OpForce
 		}
 		return nil
 	})
@@ -287,19 +288,19 @@ func (s state) stays() (until, least int64) {
 
 // give puts a hold in transit, mostly the present one.
 func (p *player) give(t *slot, s step, notAfter, floor int64) Request {
-	if owner := p.find(p.before.owner()); owner != nil && s.choice > 0 {
+	if owner := p.find(p.before.owner()); owner != nil && s.Choice > 0 {
 		t = owner
 	}
 	if t.text == "" || passesOf(t.text) > 0 {
 		return nil
 	}
 	p.number++
-	x := lua.Transit{Client: t.ticket.Client, Lease: time.Duration(s.grant) * time.Millisecond, Secret: strconv.FormatUint(p.number, 10)}
+	x := lua.Transit{Client: t.ticket.Client, Lease: time.Duration(s.Grant) * time.Millisecond, Secret: strconv.FormatUint(p.number, 10)}
 	p.moving = append(p.moving, x)
 	t.ended = true
 	return Move{
-		From: t.text, To: x.Ticket(), Token: t.token - int64(s.choice/6), Phase: lua.PhaseFinal,
-		NotAfter: notAfter, Floor: floor, Uncounted: s.blank,
+		From: t.text, To: x.Ticket(), Token: t.token - int64(s.Choice/6), Phase: lua.PhaseFinal,
+		NotAfter: notAfter, Floor: floor, Uncounted: s.Blank,
 	}
 }
 
@@ -308,15 +309,15 @@ func (p *player) adopt(t *slot, s step, notAfter, floor int64) Request {
 	if len(p.moving) == 0 {
 		return nil
 	}
-	x := p.moving[max(len(p.moving)-1-s.choice/7, 0)]
+	x := p.moving[max(len(p.moving)-1-s.Choice/7, 0)]
 	secret := x.Hex()
-	if s.choice == 3 {
+	if s.Choice == 3 {
 		secret = secret[1:]
 	}
-	s.fresh = true
+	s.Fresh = true
 	p.renumber(t, s)
 	return Move{
-		From: x.Ticket(), To: t.text, Secret: secret, Phase: phase(s.final),
-		NotAfter: notAfter, Floor: floor, Uncounted: s.blank,
+		From: x.Ticket(), To: t.text, Secret: secret, Phase: s.Phase(),
+		NotAfter: notAfter, Floor: floor, Uncounted: s.Blank,
 	}
 }

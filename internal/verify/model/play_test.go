@@ -57,13 +57,13 @@ func (p *player) play(h history) (err error) {
 		return err
 	}
 	for i := range clients {
-		if h.deaf>>i&1 == 0 {
+		if h.Deaf>>i&1 == 0 {
 			if err := p.hear(i, true); err != nil {
 				return err
 			}
 		}
 	}
-	return stage.Through(h.steps, p.step, &p.log)
+	return stage.Through(h.Steps, p.step, &p.log)
 }
 
 func (p *player) hear(client int, on bool) error {
@@ -74,27 +74,27 @@ func (p *player) hear(client int, on bool) error {
 
 func (p *player) step(s step) error {
 	stage.Tick(p.server, &p.now)
-	switch s.op {
-	case opHear, opHush:
-		return p.hear(s.client, s.op == opHear)
-	case opPass:
-		p.server.Pass(s.micros)
+	switch s.Op {
+	case line.OpHear, line.OpHush:
+		return p.hear(s.Client, s.Op == line.OpHear)
+	case line.OpPass:
+		p.server.Pass(s.Micros)
 		return p.expire()
-	case opClock:
-		p.server.Clock(s.micros)
+	case line.OpClock:
+		p.server.Clock(s.Micros)
 		return p.expire()
-	case opDeny:
-		p.muted, p.blinded = s.choice < 6, s.choice > 3
+	case line.OpDeny:
+		p.muted, p.blinded = s.Choice < 6, s.Choice > 3
 		return nil
-	case opDelete:
-		return p.remove(s.choice)
-	case opCrowd:
+	case line.OpDelete:
+		return p.remove(s.Choice)
+	case line.OpCrowd:
 		return p.crowd(s)
-	case opRepeat:
+	case line.OpRepeat:
 		if len(p.sent) == 0 {
 			return nil
 		}
-		r := p.sent[max(len(p.sent)-1-s.choice, 0)]
+		r := p.sent[max(len(p.sent)-1-s.Choice, 0)]
 		if end, ok := r.(End); ok {
 			end.Light = false // The token that it reckons from may be another by now.
 			r = end
@@ -148,17 +148,17 @@ func (p *player) crowd(s step) error {
 		return nil // More would only be slower; and nobody comes in behind a cursor without moving it.
 	}
 	var tickets []lua.Arrival
-	first := p.now - int64(s.size)
-	if len(p.model.Queue) > 0 && s.ahead {
-		first = p.model.Queue[0].Arrival - int64(s.size)
+	first := p.now - int64(s.Size)
+	if len(p.model.Queue) > 0 && s.Ahead {
+		first = p.model.Queue[0].Arrival - int64(s.Size)
 	}
-	for i := range s.size {
+	for i := range s.Size {
 		p.number++
 		t := lua.Ticket{Client: "dead" + strconv.FormatUint(p.number, 10), Number: p.number, Kind: lua.Exclusive, Permits: 1}
-		if s.single {
+		if s.Single {
 			t.Client = "dead"
 		}
-		t.Lease, t.Grant = 10*time.Second, time.Duration(s.grant)*time.Millisecond
+		t.Lease, t.Grant = 10*time.Second, time.Duration(s.Grant)*time.Millisecond
 		tickets = append(tickets, lua.Arrival{Ticket: t.String(), Arrival: first + int64(i)})
 	}
 	lives := max(p.model.Lock.Kept-p.now, 0) + 2*minute
@@ -189,96 +189,96 @@ func (p *player) bounds(s step) (notAfter, floor int64) {
 	notAfter = p.now
 	if !p.server.Frozen() {
 		notAfter += 60 * minute
-	} else if s.choice >= 4 {
+	} else if s.Choice >= 4 {
 		notAfter += sentBy + stage.Millisecond // By a client that thinks the server's clock to be ahead of what it is.
 	}
-	if s.late {
+	if s.Late {
 		notAfter = p.now - 1
 	}
-	return notAfter, [...]int64{0, p.highest, p.highest + 1000, 1<<53 - 2}[s.floor]
+	return notAfter, [...]int64{0, p.highest, p.highest + 1000, 1<<53 - 2}[s.Floor]
 }
 
 // build makes the request of a step from what its client knows, or nil.
 func (p *player) build(s step) Request {
 	notAfter, floor := p.bounds(s)
-	t := &p.clients[s.client][s.slot]
-	switch s.op {
-	case opAsk:
+	t := &p.clients[s.Client][s.Slot]
+	switch s.Op {
+	case line.OpAsk:
 		if p.renumber(t, s); t.arrival == 0 {
-			t.head = s.head
+			t.head = s.Head
 		}
 		r := Ask{
-			Ticket: t.text, Mode: s.mode, NotAfter: notAfter, Arrival: t.arrival, Head: t.head, Floor: floor,
-			Uncounted: s.blank, Phase: phase(s.final),
+			Ticket: t.text, Mode: s.Mode, NotAfter: notAfter, Arrival: t.arrival, Head: t.head, Floor: floor,
+			Uncounted: s.Blank, Phase: s.Phase(),
 		}
-		if s.mode != lua.Try {
+		if s.Mode != lua.Try {
 			r.Bound = t.bound
 		}
-		r.Light = r.Arrival == 0 && r.Head == 0 && !s.blank && !s.final && s.choice%2 == 0
-		r.Busy = s.choice%4 == 0
+		r.Light = r.Arrival == 0 && r.Head == 0 && !s.Blank && !s.Final && s.Choice%2 == 0
+		r.Busy = s.Choice%4 == 0
 		return r
-	case opEnd:
+	case line.OpEnd:
 		if t.text == "" {
 			return nil
 		}
 		t.ended = true
 		last := t.token + passesOf(t.text)
-		token := [...]int64{0, 0, 0, 0, t.token, last, last + 1, t.token - 1}[s.choice]
+		token := [...]int64{0, 0, 0, 0, t.token, last, last + 1, t.token - 1}[s.Choice]
 		note := ""
-		if s.choice%2 == 1 {
+		if s.Choice%2 == 1 {
 			note = "00-a-b~c-01"
 		}
-		r := End{Ticket: t.text, Token: max(token, 0), Floor: floor, Uncounted: s.blank, Note: note, Above: t.token}
+		r := End{Ticket: t.text, Token: max(token, 0), Floor: floor, Uncounted: s.Blank, Note: note, Above: t.token}
 		known := p.before.owner() != t.text || p.before.number("token") == t.token
-		r.Rests = s.rests
-		r.Light = r.Token == 0 && !r.Rests && !s.blank && known && floor < p.now+line.ForgedAhead && s.size%2 == 0
+		r.Rests = s.Rests
+		r.Light = r.Token == 0 && !r.Rests && !s.Blank && known && floor < p.now+line.ForgedAhead && s.Size%2 == 0
 		return r
-	case opRenew:
-		if owner := p.find(p.before.owner()); owner != nil && s.choice > 2 {
+	case line.OpRenew:
+		if owner := p.find(p.before.owner()); owner != nil && s.Choice > 2 {
 			t = owner
 		}
 		if t.text == "" {
 			return nil
 		}
 		token := t.token
-		if s.choice == 7 {
+		if s.Choice == 7 {
 			token--
 		}
-		if s.wants {
-			says := phase(s.final)
-			if !s.final && s.slot == 1 {
+		if s.Wants {
+			says := s.Phase()
+			if !s.Final && s.Slot == 1 {
 				says = lua.PhaseIdle
 			}
 			return Renew{
-				Ticket: t.text, Token: token, Lease: min(s.lease, t.ticket.Lease.Milliseconds()), Phase: says, NotAfter: notAfter,
-				Wants: true, Marked: !s.final && s.choice%2 == 0,
+				Ticket: t.text, Token: token, Lease: min(s.Lease, t.ticket.Lease.Milliseconds()), Phase: says, NotAfter: notAfter,
+				Wants: true, Marked: !s.Final && s.Choice%2 == 0,
 			}
 		}
-		if s.least > 0 {
+		if s.Least > 0 {
 			return Renew{
-				Ticket: t.text, Token: token, Lease: min(s.lease, t.ticket.Lease.Milliseconds()), Phase: phase(s.final), NotAfter: notAfter,
-				Least: s.least,
+				Ticket: t.text, Token: token, Lease: min(s.Lease, t.ticket.Lease.Milliseconds()), Phase: s.Phase(), NotAfter: notAfter,
+				Least: s.Least,
 			}
 		}
-		if latest := t.kept - lua.Least.Microseconds() - t.renewed*millisecond; latest >= p.now && s.choice > 2 && s.choice < 7 {
+		if latest := t.kept - lua.Least.Microseconds() - t.renewed*millisecond; latest >= p.now && s.Choice > 2 && s.Choice < 7 {
 			return Renew{
 				Ticket: t.text, Token: token, Lease: t.renewed, Phase: lua.PhaseHeld,
 				NotAfter: min(notAfter, latest), Still: true,
 			}
 		}
 		return Renew{
-			Ticket: t.text, Token: token, Lease: min(s.lease, t.ticket.Lease.Milliseconds()), Phase: phase(s.final), NotAfter: notAfter,
-			Revision: int64(s.slots), Count: int64(s.choice % 3),
+			Ticket: t.text, Token: token, Lease: min(s.Lease, t.ticket.Lease.Milliseconds()), Phase: s.Phase(), NotAfter: notAfter,
+			Revision: int64(s.Slots), Count: int64(s.Choice % 3),
 		}
-	case opMove:
-		if s.choice%2 == 0 {
+	case line.OpMove:
+		if s.Choice%2 == 0 {
 			return p.give(t, s, notAfter, floor)
 		}
 		return p.adopt(t, s, notAfter, floor)
-	case opCheck:
-		r := Check{Client: stage.ClientName(s.client), Mode: s.mode, NotAfter: notAfter, Floor: floor, Uncounted: s.blank, Bounds: map[string]line.Bound{}, Heads: map[string]int64{}}
-		for i, t := range p.clients[s.client] {
-			if s.slots>>i&1 == 1 && t.arrival != 0 && !t.ended {
+	case line.OpCheck:
+		r := Check{Client: stage.ClientName(s.Client), Mode: s.Mode, NotAfter: notAfter, Floor: floor, Uncounted: s.Blank, Bounds: map[string]line.Bound{}, Heads: map[string]int64{}}
+		for i, t := range p.clients[s.Client] {
+			if s.Slots>>i&1 == 1 && t.arrival != 0 && !t.ended {
 				r.Tickets = append(r.Tickets, lua.Arrival{Ticket: t.text, Arrival: t.arrival})
 				r.Heads[t.text] = t.head
 				if t.bound != nil {
@@ -287,28 +287,21 @@ func (p *player) build(s step) Request {
 			}
 		}
 		slices.SortFunc(r.Tickets, line.Order)
-		r.Together = s.mode == lua.Hears && len(r.Bounds) == 0 && s.choice%4 != 0
+		r.Together = s.Mode == lua.Hears && len(r.Bounds) == 0 && s.Choice%4 != 0
 		return r
 	}
-	return Force{Token: [...]int64{0, p.highest, p.highest, p.highest - 1}[s.choice%4], Floor: floor, Uncounted: s.blank}
-}
-
-func phase(final bool) string {
-	if final {
-		return lua.PhaseFinal
-	}
-	return lua.PhaseHeld
+	return Force{Token: [...]int64{0, p.highest, p.highest, p.highest - 1}[s.Choice%4], Floor: floor, Uncounted: s.Blank}
 }
 
 // renumber gives a slot a new ticket where the last one has ended, and for each try.
 func (p *player) renumber(t *slot, s step) {
-	if t.text != "" && !t.ended && !s.fresh && s.mode != lua.Try {
+	if t.text != "" && !t.ended && !s.Fresh && s.Mode != lua.Try {
 		return
 	}
 	p.number++
-	*t = slot{bound: s.bound, ticket: lua.Ticket{
-		Client: stage.ClientName(s.client), Number: p.number, Kind: lua.Exclusive, Permits: 1 + int64(s.client%3)*int64(s.client%3),
-		Lease: time.Duration(s.lease) * time.Millisecond, Grant: time.Duration(s.grant) * time.Millisecond,
+	*t = slot{bound: s.Bound, ticket: lua.Ticket{
+		Client: stage.ClientName(s.Client), Number: p.number, Kind: lua.Exclusive, Permits: 1 + int64(s.Client%3)*int64(s.Client%3),
+		Lease: time.Duration(s.Lease) * time.Millisecond, Grant: time.Duration(s.Grant) * time.Millisecond,
 	}}
 	t.text = t.ticket.String()
 }
@@ -319,10 +312,10 @@ func (p *player) request(r Request, s step) error {
 	if err != nil {
 		return err
 	}
-	if !s.lost {
+	if !s.Lost {
 		p.learn(r, reply)
 	}
-	if !s.twice || !p.server.Frozen() {
+	if !s.Twice || !p.server.Frozen() {
 		return nil
 	}
 	first := p.before

@@ -64,12 +64,12 @@ func (w *together) play(h history) (err error) {
 	}
 	for i := range clients {
 		for _, p := range w.players {
-			if err := p.hear(i, h.deaf>>i&1 == 0); err != nil {
+			if err := p.hear(i, h.Deaf>>i&1 == 0); err != nil {
 				return err
 			}
 		}
 	}
-	for i, s := range h.steps {
+	for i, s := range h.Steps {
 		err := w.step(s)
 		for _, p := range w.players {
 			w.log = append(w.log, p.log...)
@@ -92,12 +92,12 @@ func (w *together) keys(players []*player) []lua.Keys {
 
 // chosen are the players of the locks that a step is about.
 func (w *together) chosen(s step) []*player {
-	if s.names == 0 {
+	if s.Names == 0 {
 		return w.players[:1]
 	}
 	var players []*player
 	for i, p := range w.players {
-		if s.names>>i&1 == 1 {
+		if s.Names>>i&1 == 1 {
 			players = append(players, p)
 		}
 	}
@@ -106,12 +106,12 @@ func (w *together) chosen(s step) []*player {
 
 func (w *together) step(s step) error {
 	players := w.chosen(s)
-	switch s.op {
-	case opPass, opClock:
-		if s.op == opPass {
-			w.server.Pass(s.micros)
+	switch s.Op {
+	case line.OpPass, line.OpClock:
+		if s.Op == line.OpPass {
+			w.server.Pass(s.Micros)
 		} else {
-			w.server.Clock(s.micros)
+			w.server.Clock(s.Micros)
 		}
 		for _, p := range w.players {
 			if err := p.expire(); err != nil {
@@ -119,20 +119,20 @@ func (w *together) step(s step) error {
 			}
 		}
 		return nil
-	case opHear, opHush:
+	case line.OpHear, line.OpHush:
 		for _, p := range players {
 			if err := p.step(s); err != nil {
 				return err
 			}
 		}
 		return nil
-	case opAsk, opEnd:
-		if len(players) > 1 || !s.alone {
+	case line.OpAsk, line.OpEnd:
+		if len(players) > 1 || !s.Alone {
 			return w.build(players, s)
 		}
-	case opRepeat:
+	case line.OpRepeat:
 		if len(players) > 1 && len(w.sent) > 0 {
-			return w.request(w.sent[max(len(w.sent)-1-s.choice, 0)], s)
+			return w.request(w.sent[max(len(w.sent)-1-s.Choice, 0)], s)
 		}
 	}
 	return players[0].step(s)
@@ -147,25 +147,25 @@ func (w *together) build(players []*player, s step) error {
 	}
 	b := sentAll{players: players}
 	notAfter, floor := players[0].bounds(s)
-	if s.op == opAsk {
+	if s.Op == line.OpAsk {
 		r := AskAll{
-			Mode: s.mode, NotAfter: notAfter, Head: s.head, Floor: floor, Uncounted: s.blank, Phase: phase(s.final),
+			Mode: s.Mode, NotAfter: notAfter, Head: s.Head, Floor: floor, Uncounted: s.Blank, Phase: s.Phase(),
 		}
 		for _, p := range players {
-			t := &p.clients[s.client][s.slot]
+			t := &p.clients[s.Client][s.Slot]
 			p.renumber(t, s)
 			r.Tickets, r.Arrivals = append(r.Tickets, t.text), append(r.Arrivals, t.arrival)
 		}
 		b.request = r
 	} else {
-		r := EndAll{Floor: floor, Uncounted: s.blank}
+		r := EndAll{Floor: floor, Uncounted: s.Blank}
 		b.players = nil
-		client, holds := s.client, s.choice > 2 // Mostly it is holds that end.
+		client, holds := s.Client, s.Choice > 2 // Mostly it is holds that end.
 		if first := players[0].holder(); holds && first != nil {
 			client = int(first.ticket.Client[0] - 'a')
 		}
 		for _, p := range players {
-			t := &p.clients[client][s.slot]
+			t := &p.clients[client][s.Slot]
 			if owner := p.holder(); holds && owner != nil && owner.ticket.Client == stage.ClientName(client) {
 				t = owner
 			}
@@ -200,12 +200,12 @@ func (w *together) request(b sentAll, s step) error {
 	}
 	first := make([]state, len(b.players))
 	for i, p := range b.players {
-		if !s.lost {
+		if !s.Lost {
 			p.learn(b.request.One(i), replies[i])
 		}
 		first[i] = p.before
 	}
-	if !s.twice || !w.server.Frozen() {
+	if !s.Twice || !w.server.Frozen() {
 		return nil
 	}
 	again, err := w.send(b)
@@ -324,10 +324,10 @@ var severalPlays = stage.Play[step]{
 		h := decodeSeveral(data)
 		play := func(s stage.Host, seed uint64, steps []step, seen map[string]int) error {
 			w := newTogether(s.(host), seed)
-			h.steps, w.seen = steps, seen
+			h.Steps, w.seen = steps, seen
 			return w.play(h)
 		}
-		return stage.History[step]{Start: h.start(), Steps: h.steps, Play: play}
+		return stage.History[step]{Start: h.Start(), Steps: h.Steps, Play: play}
 	},
 }
 

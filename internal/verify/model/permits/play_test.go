@@ -61,13 +61,13 @@ func (p *player) play(h history) (err error) {
 		return err
 	}
 	for i := range clients {
-		if h.deaf>>i&1 == 0 {
+		if h.Deaf>>i&1 == 0 {
 			if err := p.hear(i, true); err != nil {
 				return err
 			}
 		}
 	}
-	return stage.Through(h.steps, p.step, &p.log)
+	return stage.Through(h.Steps, p.step, &p.log)
 }
 
 func (p *player) hear(client int, on bool) error {
@@ -78,29 +78,29 @@ func (p *player) hear(client int, on bool) error {
 
 func (p *player) step(s step) error {
 	stage.Tick(p.host, &p.now)
-	switch s.op {
-	case opHear, opHush:
-		return p.hear(s.client, s.op == opHear)
-	case opPass:
-		p.host.Pass(s.micros)
+	switch s.Op {
+	case line.OpHear, line.OpHush:
+		return p.hear(s.Client, s.Op == line.OpHear)
+	case line.OpPass:
+		p.host.Pass(s.Micros)
 		return p.expire()
-	case opClock:
-		p.host.Clock(s.micros)
+	case line.OpClock:
+		p.host.Clock(s.Micros)
 		return p.expire()
-	case opDeny:
-		p.muted, p.blinded = s.choice < 6, s.choice > 3
+	case line.OpDeny:
+		p.muted, p.blinded = s.Choice < 6, s.Choice > 3
 		return nil
-	case opDelete:
-		return p.remove(s.choice)
-	case opCrowd:
+	case line.OpDelete:
+		return p.remove(s.Choice)
+	case line.OpCrowd:
 		return p.crowd(s)
-	case opInspect:
+	case line.OpInspect:
 		return p.inspect()
-	case opRepeat:
+	case line.OpRepeat:
 		if len(p.sent) == 0 {
 			return nil
 		}
-		return p.request(p.sent[max(len(p.sent)-1-s.choice, 0)], s)
+		return p.request(p.sent[max(len(p.sent)-1-s.Choice, 0)], s)
 	}
 	r := p.build(s)
 	if r == nil {
@@ -151,10 +151,10 @@ func (p *player) request(r Request, s step) error {
 	if err != nil {
 		return err
 	}
-	if !s.lost {
+	if !s.Lost {
 		p.learn(r, reply)
 	}
-	if !s.twice || !p.host.Frozen() {
+	if !s.Twice || !p.host.Frozen() {
 		return nil
 	}
 	first := p.before

@@ -228,10 +228,10 @@ var plays = stage.Play[step]{
 			if h.fixed {
 				p.born = 0
 			}
-			h.steps, p.seen = steps, seen
+			h.Steps, p.seen = steps, seen
 			return p.play(h)
 		}
-		return stage.History[step]{Start: h.start(), Steps: h.steps, Play: play}
+		return stage.History[step]{Start: h.Start(), Steps: h.Steps, Play: play}
 	},
 }
 
