@@ -14,7 +14,7 @@ import (
 // messages: what is published is what happened, to the client it happened to.
 func (h *happened) messages() error {
 	var grants, wanted int
-	for _, s := range h.sent {
+	for _, s := range h.Sent {
 		m, err := lua.ParseMessage(s.Text)
 		if err != nil {
 			return err
@@ -33,30 +33,30 @@ func (h *happened) messages() error {
 		case lua.MessageGrant:
 			grants++
 			want := lua.Grant{
-				Ticket: h.after.owner(), Token: uint64(h.after.number("token")), At: h.now, Until: h.after.number("until"),
+				Ticket: h.after.owner(), Token: uint64(h.after.number("token")), At: h.Now, Until: h.after.number("until"),
 			}
 			if m.Grants[0] != want {
 				return fmt.Errorf("%q was sent for the grant %v", s.Text, want)
 			}
 		case lua.MessageSuspect:
-			if ticket != h.before.owner() || h.after.lock["lapsed"] != ticket || !h.suspect(s.Client) {
+			if ticket != h.before.owner() || h.after.lock()["lapsed"] != ticket || !h.Suspect(s.Client) {
 				return fmt.Errorf("%q was sent, and the client is no suspect", s.Text)
 			}
 		case lua.MessageLook:
-			at, marked := h.mark(s.Client)
-			lapsed := h.before.lock["phase"] == granted && h.reply.Expired > 0
-			if lua.InTransit(h.after.owner()) && len(h.after.queue) > 0 && ticket == h.after.queue[0].name && !lapsed {
+			at, marked := h.Mark(s.Client)
+			lapsed := h.before.lock()["phase"] == granted && h.Reply.Expired > 0
+			if lua.InTransit(h.after.owner()) && len(h.After[1].Members) > 0 && ticket == line.QueueOf(h.After)[0].Ticket && !lapsed {
 				continue // The head is told that a hold is in transit.
 			}
-			if end, ok := h.request.(End); ok && end.Rests && h.freed() && lua.Rests(h.after.owner()) && ticket == h.after.queue[0].name {
+			if end, ok := h.request.(End); ok && end.Rests && h.freed() && lua.Rests(h.after.owner()) && ticket == line.QueueOf(h.After)[0].Ticket {
 				continue // Or that the name rests.
 			}
-			if !marked || at != h.now+line.AnswerTime || !lapsed {
-				return fmt.Errorf("%q was sent, though the client is not marked for %d, or no grant lapsed", s.Text, h.now+line.AnswerTime)
+			if !marked || at != h.Now+line.AnswerTime || !lapsed {
+				return fmt.Errorf("%q was sent, though the client is not marked for %d, or no grant lapsed", s.Text, h.Now+line.AnswerTime)
 			}
 		case lua.MessageForced:
-			if h.after.lock["forced"] != ticket {
-				return fmt.Errorf("%q was sent, and forced was %q", s.Text, h.after.lock["forced"])
+			if h.after.lock()["forced"] != ticket {
+				return fmt.Errorf("%q was sent, and forced was %q", s.Text, h.after.lock()["forced"])
 			}
 		case lua.MessageWanted:
 			if !h.before.wants() || h.after.owner() != ticket || m.Token != uint64(h.after.number("token")) || len(h.fresh()) == 0 && !h.deaf() {
@@ -67,19 +67,19 @@ func (h *happened) messages() error {
 			return fmt.Errorf("%q was sent", s.Text)
 		}
 	}
-	if stays := h.held() && h.after.owner() == h.before.owner(); wanted > 1 || stays && h.before.wants() && len(h.fresh()) > 0 && (wanted == 0 && !h.muted || h.after.wants()) {
+	if stays := h.held() && h.after.owner() == h.before.owner(); wanted > 1 || stays && h.before.wants() && len(h.fresh()) > 0 && (wanted == 0 && !h.Muted || h.after.wants()) {
 		return fmt.Errorf("%v came, and the holder was told %d times", h.fresh(), wanted)
 	}
 	ask, _ := h.request.(Ask)
 	owner := h.after.owner()
-	if h.reply.Expired > 0 && !strings.HasPrefix(h.before.lock["phase"], lua.PhaseFinal) && !h.muted {
+	if h.Reply.Expired > 0 && !strings.HasPrefix(h.before.lock()["phase"], lua.PhaseFinal) && !h.Muted {
 		client := lua.TicketClient(h.before.owner())
-		told := client == h.caller() && h.reply.Has(lua.Suspected)
-		if !told && !slices.Contains(h.sent, stage.Message{Client: client, Text: "S " + h.before.owner()}) {
+		told := client == h.Caller && h.Reply.Has(lua.Suspected)
+		if !told && !slices.Contains(h.Sent, stage.Message{Client: client, Text: "S " + h.before.owner()}) {
 			return fmt.Errorf("%s is a suspect and was not told", client)
 		}
 	}
-	if want := h.granted() && owner != ask.Ticket && lua.TicketClient(owner) != h.caller(); want != (grants == 1) {
+	if want := h.granted() && owner != ask.Ticket && lua.TicketClient(owner) != h.Caller; want != (grants == 1) {
 		return fmt.Errorf("%d messages of a grant to %s", grants, owner)
 	}
 	return nil
@@ -88,14 +88,14 @@ func (h *happened) messages() error {
 // deaf reports whether a check has named tickets that do not stay in the queue: their client waits all the same (R10).
 func (h *happened) deaf() bool {
 	_, check := h.request.(Check)
-	return check && slices.Contains(h.reply.States, lua.StateGone)
+	return check && slices.Contains(h.Reply.States, lua.StateGone)
 }
 
 // fresh are the tickets that have come into the queue.
-func (h *happened) fresh() (came []scored) {
-	for _, s := range h.after.queue {
-		if !slices.ContainsFunc(h.before.queue, func(b scored) bool { return b.name == s.name }) {
-			came = append(came, s)
+func (h *happened) fresh() (came []string) {
+	for ticket := range h.After[1].Members {
+		if _, was := h.Before[1].Members[ticket]; !was {
+			came = append(came, ticket)
 		}
 	}
 	return came
@@ -104,18 +104,18 @@ func (h *happened) fresh() (came []scored) {
 // told: a renewal by a holder that wants to know tells it that somebody waits, or lets it be told by a message.
 func (h *happened) told() error {
 	r, ok := h.request.(Renew)
-	wanted := h.reply.Has(lua.Wanted)
+	wanted := h.Reply.Has(lua.Wanted)
 	switch {
-	case !ok || !r.Wants || h.reply.Status != lua.Granted:
+	case !ok || !r.Wants || h.Reply.Status != lua.Granted:
 		if wanted {
 			return fmt.Errorf("told that somebody waits, unasked")
 		}
 		return nil
-	case wanted && len(h.after.queue) == 0:
+	case wanted && len(h.After[1].Members) == 0:
 		return fmt.Errorf("told that somebody waits, and nobody does")
 	case wanted == h.after.wants():
 		return fmt.Errorf("told %t that somebody waits, and the message is to come %t", wanted, h.after.wants())
-	case !wanted && !r.Marked && len(h.after.queue) > 0:
+	case !wanted && !r.Marked && len(h.After[1].Members) > 0:
 		return fmt.Errorf("not told that somebody waits")
 	}
 	return nil
@@ -124,24 +124,24 @@ func (h *happened) told() error {
 // answer: what the reply says of grants is so, and is of the caller.
 func (h *happened) answer() error {
 	token, until := uint64(h.after.number("token")), h.after.number("until")
-	for _, g := range h.reply.Grants {
-		want := lua.Grant{Ticket: h.after.owner(), Token: token, At: h.now, Until: until}
-		if g != want || lua.TicketClient(g.Ticket) != h.caller() {
+	for _, g := range h.Reply.Grants {
+		want := lua.Grant{Ticket: h.after.owner(), Token: token, At: h.Now, Until: until}
+		if g != want || lua.TicketClient(g.Ticket) != h.Caller {
 			return fmt.Errorf("reports the grant %v, there is %v", g, want)
 		}
 	}
-	if h.granted() && lua.TicketClient(h.after.owner()) == h.caller() && len(h.reply.Grants) == 0 {
+	if h.granted() && lua.TicketClient(h.after.owner()) == h.Caller && len(h.Reply.Grants) == 0 {
 		if ask, ok := h.request.(Ask); (!ok || ask.Ticket != h.after.owner()) && !h.moved() {
 			return fmt.Errorf("granted %s and did not tell", h.after.owner())
 		}
 	}
-	if h.reply.Status != lua.Granted {
+	if h.Reply.Status != lua.Granted {
 		return nil
 	}
-	if h.reply.Token != token || h.reply.Until != until {
-		return fmt.Errorf("granted %d until %d, the lock says %d until %d", h.reply.Token, h.reply.Until, token, until)
+	if h.Reply.Token != token || h.Reply.Until != until {
+		return fmt.Errorf("granted %d until %d, the lock says %d until %d", h.Reply.Token, h.Reply.Until, token, until)
 	}
-	if left := until - h.now; left > h.after.lease() {
+	if left := until - h.Now; left > h.after.lease() {
 		return fmt.Errorf("granted for %d µs, more than the lease of %d", left, h.after.lease())
 	}
 	return nil
@@ -149,26 +149,25 @@ func (h *happened) answer() error {
 
 // arrived reports whether an arrival was given. Where the hash was lost, the next grant says that the queue is not empty.
 func (h *happened) arrived() bool {
-	return h.before.lock["high"] != h.after.lock["high"] && h.after.lock["high"] != "1"
+	return h.before.lock()["high"] != h.after.lock()["high"] && h.after.lock()["high"] != "1"
 }
 
 // untouched: what is late, and a renewal or a try that is refused, leaves no trace.
 func (h *happened) untouched() error {
 	ask, asks := h.request.(Ask)
 	_, renews := h.request.(Renew)
-	tried := asks && h.reply.Status == lua.Busy
+	tried := asks && h.Reply.Status == lua.Busy
 	if tried {
-		is := func(s scored) bool { return s.name == ask.Ticket }
-		if slices.ContainsFunc(h.after.queue, is) && !slices.ContainsFunc(h.before.queue, is) {
+		if slices.Contains(h.fresh(), ask.Ticket) {
 			return fmt.Errorf("the try is queued")
 		}
 		if h.arrived() {
 			return fmt.Errorf("the try took an arrival")
 		}
 	}
-	left := h.before.number("until") - h.now
+	left := h.before.number("until") - h.Now
 	quiet := tried && h.held() && left <= h.before.lease()
-	if h.reply.Status != lua.Late && !(renews && h.reply.Status == lua.Refused) && !quiet {
+	if h.Reply.Status != lua.Late && !(renews && h.Reply.Status == lua.Refused) && !quiet {
 		return nil
 	}
 	before := h.before
@@ -224,17 +223,18 @@ func sameTwice(r Request, one, two lua.Tuple, first, second state) error {
 			one.Arrival = two.Arrival
 		}
 	}
-	if len(first.queue)+len(second.queue) == 0 {
+	if len(first.State[1].Members)+len(second.State[1].Members) == 0 {
 		// The key of the queue was lost. What a pass over it had left means nothing, and may go the second time.
 		free = append(free, "scan", "mark")
 	}
-	first.lock, second.lock = maps.Clone(first.lock), maps.Clone(second.lock)
+	first.State, second.State = slices.Clone(first.State), slices.Clone(second.State)
+	first.State[0].Members, second.State[0].Members = maps.Clone(first.lock()), maps.Clone(second.lock())
 	if first.calmed(second) {
 		first = first.calm() // What is usual does not look after suspects.
 	}
 	for _, field := range free {
-		delete(first.lock, field)
-		delete(second.lock, field)
+		delete(first.lock(), field)
+		delete(second.lock(), field)
 	}
 	if a, b := first.text(), second.text(); a != b {
 		return fmt.Errorf("  the keys hold\n%s\n  after once\n%s", b, a)

@@ -32,12 +32,12 @@ func (p *player) must(t *testing.T, r Request) lua.Tuple {
 func (p *player) queued(t *testing.T, size int, single bool) {
 	t.Helper()
 	p.server.Pass(int64(size)) // So that all arrive after those who are there.
-	p.now = p.server.Now()
+	p.Now = p.server.Now()
 	require.NoError(t, p.crowd(step{Size: size, Single: single, Grant: 20}))
 }
 
 // later is a not-after that does not come.
-func (p *player) later() int64 { return p.now + 60*minute }
+func (p *player) later() int64 { return p.Now + 60*minute }
 
 // ticket is one of a client, with a lease of ten seconds and a first one of two.
 func ticket(client string, number uint64) string {
@@ -63,7 +63,7 @@ func (p *player) held(t *testing.T) {
 // wait lets a client wait behind what is in the queue.
 func (p *player) wait(t *testing.T, client string, hears bool) Ask {
 	t.Helper()
-	require.NoError(t, p.hear(int(client[0]-'a'), hears))
+	require.NoError(t, p.Hear(int(client[0]-'a'), hears))
 	ask := p.asks(client, 2, lua.Wait)
 	reply := p.must(t, ask)
 	require.Equal(t, lua.Waiting, reply.Status)
@@ -82,7 +82,7 @@ func (p *player) cut(t *testing.T) {
 	t.Helper()
 	reply := p.must(t, p.looks("b", lua.Hears))
 	require.True(t, reply.Has(lua.More))
-	require.NotEmpty(t, p.before.lock["scan"])
+	require.NotEmpty(t, p.before.lock()["scan"])
 }
 
 func TestALiveTicketIsReachedBehindThousandsOfSilentOnes(t *testing.T) {
@@ -127,12 +127,12 @@ func TestNobodyIsDroppedForAGrantLeaseWhereAllAreSilent(t *testing.T) {
 				require.Equal(t, reply.Now+20*millisecond, mark)
 			}
 			if reply.Now < mark || mark == 0 {
-				require.Len(t, p.before.queue, 3000)
+				require.Len(t, p.before.State[1].Members, 3000)
 			}
 			p.server.Pass(millisecond)
 		}
 		require.NotZero(t, mark, "the lock was granted without a mark")
-		require.Empty(t, p.before.queue)
+		require.Empty(t, p.before.State[1].Members)
 	})
 }
 
@@ -176,7 +176,7 @@ func TestATicketThatComesBackByAnAskIsNotPassedOver(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *player) {
 		p.held(t)
 		waiter := p.behind(t)
-		require.NoError(t, p.hear(2, true))
+		require.NoError(t, p.Hear(2, true))
 		ask := p.asks("c", 9, lua.Wait)
 		ask.Arrival = waiter.Arrival - 2*second
 		reply := p.must(t, ask)
@@ -211,8 +211,8 @@ func TestAKeyOutlivesAHoldOfWhichOnlyTheEndIsWritten(t *testing.T) {
 	whole := 0
 	for i := range 60 {
 		require.NoError(t, p.step(step{Op: line.OpPass, Micros: 3300 * millisecond}))
-		r := Renew{Ticket: short("a", 10*second), Token: p.before.number("token"), Lease: 10_000, Phase: lua.PhaseHeld, NotAfter: p.now}
-		r.Still = p.now+10*second+lua.Least.Microseconds() <= kept
+		r := Renew{Ticket: short("a", 10*second), Token: p.before.number("token"), Lease: 10_000, Phase: lua.PhaseHeld, NotAfter: p.Now}
+		r.Still = p.Now+10*second+lua.Least.Microseconds() <= kept
 		reply := p.must(t, r)
 		require.Equal(t, lua.Granted, reply.Status)
 		if !r.Still {
@@ -232,8 +232,8 @@ func TestAKeyOutlivesAHoldOfWhichOnlyTheEndIsWritten(t *testing.T) {
 func TestOfThoseWhoBringLaterArrivalsNoneIsOvertaken(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *player) {
 		p.held(t)
-		require.NoError(t, p.hear(0, true))
-		first := lua.Arrival{Ticket: ticket("a", 2), Arrival: p.now + 30*second}
+		require.NoError(t, p.Hear(0, true))
+		first := lua.Arrival{Ticket: ticket("a", 2), Arrival: p.Now + 30*second}
 		next := lua.Arrival{Ticket: ticket("a", 3), Arrival: first.Arrival + 1}
 		p.must(t, p.looks("a", lua.Hears, first, next))
 		late := p.must(t, p.asks("b", 2, lua.Wait))
@@ -246,8 +246,8 @@ func TestOfThoseWhoBringLaterArrivalsNoneIsOvertaken(t *testing.T) {
 func TestALowPriorityLetsOthersPass(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *player) {
 		p.held(t)
-		require.NoError(t, p.hear(0, true))
-		low := lua.Arrival{Ticket: ticket("a", 2), Arrival: p.now + 30*second}
+		require.NoError(t, p.Hear(0, true))
+		low := lua.Arrival{Ticket: ticket("a", 2), Arrival: p.Now + 30*second}
 		looks := p.looks("a", lua.Hears, low)
 		looks.Heads = map[string]int64{low.Ticket: -30 * second}
 		p.must(t, looks)
@@ -264,11 +264,11 @@ func TestOneLookServesAllTicketsOfACheck(t *testing.T) {
 		p.held(t)
 		p.wait(t, "b", true)
 		p.wait(t, "c", true)
-		require.NoError(t, p.hear(int('c'-'a'), false))
+		require.NoError(t, p.Hear(int('c'-'a'), false))
 		check := p.looks("a", lua.Hears)
 		check.Bounds = map[string]line.Bound{}
 		for n := range uint64(5) {
-			a := lua.Arrival{Ticket: ticket("a", n+1), Arrival: p.now + 100 + int64(n)}
+			a := lua.Arrival{Ticket: ticket("a", n+1), Arrival: p.Now + 100 + int64(n)}
 			check.Tickets, check.Bounds[a.Ticket] = append(check.Tickets, a), line.Bound{Limit: 3}
 		}
 		reply := p.must(t, check)

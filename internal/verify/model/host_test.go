@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -24,8 +23,6 @@ type host struct {
 
 // lightly counts the requests without all keys, and those that were not enough.
 type lightly struct{ answered, unusual int }
-
-var _ backend = host{}
 
 // scripts are those of the lock.
 var scripts = []*lua.Script{
@@ -167,82 +164,31 @@ func (h host) renewals(k lua.Keys, r Renew) (reply lua.Tuple, ok bool, err error
 	return lua.Tuple{Status: lua.Granted, Now: now, Token: uint64(r.Token), Until: ends}, !slices.Contains(left, which), nil
 }
 
-func (h host) put(k lua.Keys, tickets []lua.Arrival, high, lives int64) error {
-	args := []string{"ZADD", k.Queue}
-	for _, a := range tickets {
-		args = append(args, stage.Decimal(a.Arrival), a.Ticket)
-	}
-	if err := h.Do(args...).Error(); err != nil {
-		return err
-	}
-	if high != 0 {
-		if err := h.Do("HSET", k.Lock, "high", stage.Decimal(high)).Error(); err != nil {
-			return err
-		}
-	}
-	return h.Do("PEXPIRE", k.Queue, stage.Decimal(lives/millisecond)).Error()
-}
-
 func (h host) state(k lua.Keys) (state, error) {
 	all, err := h.State(k)
 	if err != nil {
 		return state{}, err
 	}
-	s := state{lock: all[0].Members, queue: sorted(all[1]), suspects: sorted(all[2])}
-	for i := range all {
-		s.left[i] = all[i].Left
-	}
+	s := state{State: all}
 	s.past, err = h.Do("LRANGE", k.History, "0", "-1").AsStrSlice()
 	if redisErr, ok := rueidis.IsRedisErr(err); ok && strings.HasPrefix(redisErr.Error(), "WRONGTYPE") {
 		err = nil
 	}
 	if left, _ := h.Do("PTTL", k.History).AsInt64(); left > 0 {
-		s.left[3] = left * millisecond
+		s.pastLeft = left * millisecond
 	}
 	return s, err
-}
-
-// sorted is a set in the order in which Redis has it.
-func sorted(k stage.Key) []scored {
-	var list []scored
-	for name, score := range k.Members {
-		list = append(list, scored{name, score})
-	}
-	slices.SortFunc(list, func(a, b scored) int {
-		return cmp.Or(cmp.Compare(k.Number(a.name), k.Number(b.name)), strings.Compare(a.name, b.name))
-	})
-	return list
-}
-
-// reached reports whether a pass looks at a ticket: up to the cursor of the pass before nobody was alive. But
-// if the request names a ticket that stands there, the pass begins at the head again.
-func (h *happened) reached(a lua.Arrival) bool {
-	if h.scan == nil || a.Arrival > h.scan.Arrival {
-		return true
-	}
-	var named []lua.Arrival
-	switch r := h.request.(type) {
-	case Ask:
-		for _, s := range h.before.queue {
-			if arrival, _ := strconv.ParseInt(s.score, 10, 64); s.name == r.Ticket {
-				named = append(named, lua.Arrival{Ticket: s.name, Arrival: arrival})
-			}
-		}
-	case Check:
-		named = r.Tickets
-	}
-	return slices.ContainsFunc(named, func(b lua.Arrival) bool { return b.Arrival <= h.scan.Arrival })
 }
 
 // order: the first that is alive is granted; where nobody is, whoever asks (I3). A lock is not left free
 // with somebody alive in the queue (R3).
 func (h *happened) order() error {
-	if h.held() && !h.freed() || h.reply.Status == lua.Late || h.reply.Status == lua.Refused && !h.serves() {
+	if h.held() && !h.freed() || h.Reply.Status == lua.Late || h.Reply.Status == lua.Refused && !h.serves() {
 		return nil
 	}
 	var first string
 	for _, a := range h.queue() {
-		if h.reached(a) && h.alive(lua.TicketClient(a.Ticket)) {
+		if h.Reached(a) && h.Living(lua.TicketClient(a.Ticket)) {
 			first = a.Ticket
 			break
 		}
@@ -255,7 +201,7 @@ func (h *happened) order() error {
 			return fmt.Errorf("%s was granted and is not alive", h.after.owner())
 		}
 	}
-	if h.after.owner() == "" && first != "" && !h.reply.Has(lua.More) && !h.reply.Has(lua.Unwoken) {
+	if h.after.owner() == "" && first != "" && !h.Reply.Has(lua.More) && !h.Reply.Has(lua.Unwoken) {
 		return fmt.Errorf("the lock is free, and %s is alive", first)
 	}
 	return nil
@@ -267,89 +213,15 @@ func (h *happened) serves() bool {
 	return !renew
 }
 
-// dropped: only the dead leave the queue unasked, and where it looks as if the server had lost its
-// subscriptions nobody does before a mark has passed (R6).
+// dropped: only the dead leave the queue unasked.
 func (h *happened) dropped() error {
-	stays := map[string]bool{h.after.owner(): true}
-	for _, s := range h.after.queue {
-		stays[s.name] = true
-	}
-	named := map[string]bool{} // by a check: what it names of a deaf client leaves the queue
-	if check, ok := h.request.(Check); ok {
-		for _, a := range check.Tickets {
-			named[a.Ticket] = true
-		}
-	}
-	var gone []string
-	silent, alive := map[string]bool{}, false
-	for _, a := range h.queue() {
-		client := lua.TicketClient(a.Ticket)
-		alive = alive || h.alive(client)
-		if !h.alive(client) && !h.suspect(client) {
-			silent[client] = true
-		}
-		if stays[a.Ticket] || named[a.Ticket] {
-			continue
-		}
-		gone = append(gone, a.Ticket)
-		if stage.Lease(a.Ticket) != 0 && h.alive(client) && h.reached(a) {
-			return fmt.Errorf("%s was dropped though it is alive", a.Ticket)
-		}
-	}
-	switch mark := h.before.number("mark"); {
-	case len(gone) == 0:
-	case len(gone) > line.Drops:
-		return fmt.Errorf("%d tickets were dropped at once", len(gone))
-	case !h.granted() && !alive && len(silent) >= 2 && (mark == 0 || h.now < mark):
-		return fmt.Errorf("%v were dropped although %d clients are silent and nobody is alive", gone, len(silent))
-	case h.held() && !h.freed() && !h.bounded():
+	holds := func(ticket string) bool { return ticket == h.after.owner() }
+	never := func(string) bool { return false }
+	gone, err := h.Happened.Dropped(h.queue(), line.Drops, h.granted(), holds, never)
+	if err == nil && len(gone) > 0 && h.held() && !h.freed() && h.Bound == nil && len(h.Bounds) == 0 {
 		return fmt.Errorf("%v were dropped while the lock was held", gone)
 	}
-	return nil
-}
-
-// bounded reports whether the request had to see whether there is room.
-func (h *happened) bounded() bool {
-	switch r := h.request.(type) {
-	case Ask:
-		return r.Bound != nil
-	case Check:
-		return len(r.Bounds) > 0
-	}
-	return false
-}
-
-// placed: the places and the arrival in a reply are those in the queue.
-func (h *happened) placed() error {
-	place := func(ticket string) int {
-		rank := slices.IndexFunc(h.after.queue, func(s scored) bool { return s.name == ticket })
-		if rank >= 0 && h.after.owner() != "" {
-			rank++
-		}
-		return rank
-	}
-	switch r := h.request.(type) {
-	case Ask:
-		if h.reply.Status != lua.Waiting || h.reply.Place < 0 {
-			return nil
-		}
-		at := slices.IndexFunc(h.after.queue, func(s scored) bool { return s.name == r.Ticket })
-		if at < 0 || h.reply.Place != int64(place(r.Ticket)) {
-			return fmt.Errorf("place %d in the reply, %d in the queue", h.reply.Place, place(r.Ticket))
-		}
-		if score := h.after.queue[at].score; score != stage.Decimal(h.reply.Arrival) {
-			return fmt.Errorf("arrival %d in the reply to %s, %s in the queue", h.reply.Arrival, r.Ticket, score)
-		}
-	case Check:
-		for i, state := range h.reply.States {
-			kind, at, queued := strings.Cut(state, " ")
-			queued = queued && kind != lua.StateFull
-			if want := place(r.Tickets[i].Ticket); queued != (want >= 0) || queued && at != strconv.Itoa(want) {
-				return fmt.Errorf("%s is %q %s, its place is %d", r.Tickets[i].Ticket, kind, at, want)
-			}
-		}
-	}
-	return nil
+	return err
 }
 
 // forgotten: suspects are forgotten when they have shown that they live, or after a minute, and after ten where they wait since
@@ -358,35 +230,12 @@ func (h *happened) forgotten() error {
 	if !h.before.calmed(h.after) {
 		return nil
 	}
-	for _, s := range h.before.suspects {
-		at, _ := strconv.ParseInt(s.score, 10, 64)
-		waits := func(a lua.Arrival) bool { return lua.TicketClient(a.Ticket) == s.name && a.Arrival <= at }
-		if s.name != h.caller() && (at > h.now-minute || at > h.now-10*minute && slices.ContainsFunc(arrivals(h.before), waits)) {
-			return fmt.Errorf("%s is a suspect since %d, and was forgotten", s.name, at)
+	for client := range h.Before[2].Members {
+		at := h.Before[2].Number(client)
+		waits := func(a lua.Arrival) bool { return lua.TicketClient(a.Ticket) == client && a.Arrival <= at }
+		if client != h.Caller && (at > h.Now-minute || at > h.Now-10*minute && slices.ContainsFunc(line.QueueOf(h.Before), waits)) {
+			return fmt.Errorf("%s is a suspect since %d, and was forgotten", client, at)
 		}
 	}
 	return nil
-}
-
-// room: who finds a full queue is told so, nobody else is, and it leaves nothing (I11).
-func (h *happened) room() error {
-	r := line.Room{Looked: h.before.lock["looked"], Now: h.now, Alive: h.alive}
-	r.Before, r.After = arrivals(h.before), arrivals(h.after)
-	switch q := h.request.(type) {
-	case Ask:
-		return r.Asked(q.Ticket, q.Bound, h.reply.Status == lua.Full, h.arrived())
-	case Check:
-		return r.Checked(q.Tickets, q.Bounds, h.reply.States)
-	}
-	return nil
-}
-
-// arrivals are those of the queue.
-func arrivals(s state) []lua.Arrival {
-	var all []lua.Arrival
-	for _, t := range s.queue {
-		arrival, _ := strconv.ParseInt(t.score, 10, 64)
-		all = append(all, lua.Arrival{Ticket: t.name, Arrival: arrival})
-	}
-	return all
 }

@@ -3,9 +3,7 @@ package model
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
@@ -15,15 +13,10 @@ import (
 
 // happened is one script that ran, as seen from outside.
 type happened struct {
-	request        Request
-	reply          lua.Tuple
-	sent           []stage.Message
-	now            int64
-	before, after  state
-	hears          map[string]bool
-	muted, blinded bool
-	scan           *line.Scan // the cursor before it
-	back           int64      // by how much the clock is behind the latest time of an earlier script
+	line.Happened
+	request       Request
+	before, after state
+	back          int64 // by how much the clock is behind the latest time of an earlier script
 }
 
 // judge holds what servers do against the invariants, whatever the model says.
@@ -38,72 +31,35 @@ func (j *judge) deleted(lock bool) { j.lost = j.lost || lock }
 
 // step judges one script.
 func (j *judge) step(h happened) error {
-	j.latest = max(j.latest, h.now)
-	h.back = j.latest - h.now
+	j.latest = max(j.latest, h.Now)
+	h.back = j.latest - h.Now
 	j.spent(h)
 	return errors.Join(
-		expiry(h), numbers(h), noticed(h), j.grant(h), h.owners(), h.order(), h.dropped(), h.messages(), h.answer(),
-		h.untouched(), h.rests(), h.placed(), h.room(), h.forgotten(), h.told(),
+		expiry(h), h.Numbered("", "until"), noticed(h), j.grant(h), h.owners(), h.order(), h.dropped(), h.messages(), h.answer(),
+		h.untouched(), h.rests(), h.Placed(h.after.owner() != ""), h.Room(h.arrived()), h.forgotten(), h.told(),
 	)
 }
 
-// caller is the client of a request, which is alive by definition (R5).
-func (h *happened) caller() string {
-	switch r := h.request.(type) {
+// says is what a request says that matters to the queue.
+func says(r Request) line.Says {
+	switch r := r.(type) {
 	case Ask:
-		return lua.TicketClient(r.Ticket)
+		return line.Says{Caller: lua.TicketClient(r.Ticket), Floor: r.Floor, Uncounted: r.Uncounted, Ticket: r.Ticket, Bound: r.Bound}
 	case End:
-		return lua.TicketClient(r.Ticket)
+		return line.Says{Caller: lua.TicketClient(r.Ticket), Floor: r.Floor, Uncounted: r.Uncounted}
 	case Check:
-		return r.Client
-	case Move:
-		return lua.TicketClient(r.To)
-	}
-	return ""
-}
-
-func (h *happened) uncounted() bool {
-	switch r := h.request.(type) {
-	case Ask:
-		return r.Uncounted
-	case End:
-		return r.Uncounted
-	case Check:
-		return r.Uncounted
+		return line.Says{Caller: r.Client, Floor: r.Floor, Uncounted: r.Uncounted, Tickets: r.Tickets, Bounds: r.Bounds}
 	case Force:
-		return r.Uncounted
+		return line.Says{Floor: r.Floor, Uncounted: r.Uncounted}
 	case Move:
-		return r.Uncounted
+		return line.Says{Caller: lua.TicketClient(r.To), Floor: r.Floor, Uncounted: r.Uncounted}
 	}
-	return false
-}
-
-// alive reports whether a client can be granted: it calls, or is no suspect and is heard for.
-func (h *happened) alive(client string) bool {
-	if client == h.caller() {
-		return true
-	}
-	return !h.suspect(client) && (h.hears[client] || h.uncounted() || h.blinded)
-}
-
-func (h *happened) suspect(client string) bool {
-	at, marked := h.mark(client)
-	return marked && at <= h.now
-}
-
-// mark is since when a client is a suspect; ahead if it was called and has until then to answer.
-func (h *happened) mark(client string) (at int64, marked bool) {
-	i := slices.IndexFunc(h.after.suspects, func(s scored) bool { return s.name == client })
-	if i < 0 || h.after.lock["marked"] == "" {
-		return 0, false
-	}
-	at, err := strconv.ParseInt(h.after.suspects[i].score, 10, 64)
-	return at, err == nil
+	return line.Says{}
 }
 
 // held reports whether there was a hold when the script began, with time left.
 func (h *happened) held() bool {
-	return h.before.owner() != "" && h.before.number("until") > h.now
+	return h.before.owner() != "" && h.before.number("until") > h.Now
 }
 
 // freed reports whether the request ended the hold.
@@ -116,7 +72,7 @@ func (h *happened) freed() bool {
 		}
 		return r.Ticket == owner && (r.Token == 0 || r.Token >= token && r.Token <= token+passesOf(owner))
 	case Force:
-		return h.reply.Status == lua.Done
+		return h.Reply.Status == lua.Done
 	}
 	return false
 }
@@ -140,8 +96,8 @@ func (h *happened) granted() bool {
 // force; and no longer.
 func (h *happened) rests() error {
 	end, ends := h.request.(End)
-	until := min(h.before.rests(), h.now+h.before.least())
-	over := until > h.now && h.after.owner() != h.before.owner() && !h.moved()
+	until := min(h.before.rests(), h.Now+h.before.least())
+	over := until > h.Now && h.after.owner() != h.before.owner() && !h.moved()
 	_, forced := h.request.(Force)
 	kept := over && !(h.freed() && (forced || ends && !end.Rests))
 	switch {
@@ -149,7 +105,7 @@ func (h *happened) rests() error {
 		return fmt.Errorf("the name was to stay taken until %d, and is %q until %d", until, h.after.owner(), h.after.number("until"))
 	case lua.Rests(h.after.owner()) && h.after.owner() != h.before.owner() && !kept:
 		return fmt.Errorf("%s rests, and nobody wanted that", h.after.owner())
-	case h.moved() && until > h.now && h.after.rests() < until:
+	case h.moved() && until > h.Now && h.after.rests() < until:
 		return fmt.Errorf("moved, and the name stays taken until %d, not %d", h.after.rests(), until)
 	}
 	return nil
@@ -166,13 +122,12 @@ func (h *happened) queue() []lua.Arrival {
 		}
 	}
 	ended, _ := h.request.(End)
-	for _, s := range h.before.queue {
-		if s.name != ended.Ticket {
-			arrival, _ := strconv.ParseInt(s.score, 10, 64)
-			add(s.name, arrival)
+	for ticket := range h.Before[1].Members {
+		if ticket != ended.Ticket {
+			add(ticket, h.Before[1].Number(ticket))
 		}
 	}
-	if c, ok := h.request.(Check); ok && h.reply.Status != lua.Late {
+	if c, ok := h.request.(Check); ok && h.Reply.Status != lua.Late {
 		for _, a := range c.Tickets {
 			if !h.held() || a.Ticket != h.before.owner() {
 				add(a.Ticket, a.Arrival)
@@ -185,23 +140,26 @@ func (h *happened) queue() []lua.Arrival {
 
 // expiry: every key expires, and the lock's not before the hold (I6).
 func expiry(h happened) error {
-	for i, left := range h.after.left {
-		if left == stage.Forever {
+	for i, key := range h.After {
+		if key.Left == stage.Forever {
 			return fmt.Errorf("key %d has no expiry", i)
 		}
+	}
+	if h.after.pastLeft == stage.Forever {
+		return errors.New("the history has no expiry")
 	}
 	if err := h.spare(); err != nil {
 		return err
 	}
-	if rests := min(h.after.rests(), h.now+h.after.least()); rests > h.now && h.after.left[0] < rests-h.now+44*second {
-		return fmt.Errorf("the lock key lives for %d µs, the name stays taken for %d", h.after.left[0], rests-h.now)
+	if rests := min(h.after.rests(), h.Now+h.after.least()); rests > h.Now && h.After[0].Left < rests-h.Now+44*second {
+		return fmt.Errorf("the lock key lives for %d µs, the name stays taken for %d", h.After[0].Left, rests-h.Now)
 	}
 	until, lease := h.after.number("until"), h.after.lease()
-	if h.after.owner() == "" || until-h.now > lease {
+	if h.after.owner() == "" || until-h.Now > lease {
 		return nil
 	}
-	if left := h.after.left[0]; left < until-h.now+44*second {
-		return fmt.Errorf("the lock key lives for %d µs, the hold for %d", left, until-h.now)
+	if left := h.After[0].Left; left < until-h.Now+44*second {
+		return fmt.Errorf("the lock key lives for %d µs, the hold for %d", left, until-h.Now)
 	}
 	return nil
 }
@@ -210,51 +168,28 @@ func expiry(h happened) error {
 // gone (I2); and from a grant or a release on not for much more than a minute after the last thing that needs it (I6). A
 // clock that steps back prolongs it by that.
 func (h *happened) spare() error {
-	token, left := h.after.number("token"), h.after.left[0]
+	token, left := h.after.number("token"), h.After[0].Left
 	if token == 0 {
 		return nil
 	}
-	if ahead := token - h.now; ahead < line.ForgedAhead && left < ahead+44*second {
+	if ahead := token - h.Now; ahead < line.ForgedAhead && left < ahead+44*second {
 		return fmt.Errorf("the lock key lives for %d µs, its token is ahead by %d", left, ahead)
 	}
-	need := max(h.now, min(token, h.now+line.ForgedAhead), h.now+2*max(line.LongLook, int64(len(h.before.queue)+1)*line.LookEach))
+	need := max(h.Now, min(token, h.Now+line.ForgedAhead), h.Now+2*max(line.LongLook, int64(len(h.Before[1].Members)+1)*line.LookEach))
 	if h.after.owner() != "" {
 		lease := stage.Lease(h.after.owner())
-		need = max(need, h.after.number("until"), h.after.rests(), h.now+lease)
+		need = max(need, h.after.number("until"), h.after.rests(), h.Now+lease)
 	}
-	if !h.granted() && !h.freed() || left <= need-h.now+line.MostKept+second+h.back {
+	if !h.granted() && !h.freed() || left <= need-h.Now+line.MostKept+second+h.back {
 		return nil
 	}
-	return fmt.Errorf("the lock key lives for %d µs, and is needed for %d", left, need-h.now)
-}
-
-var (
-	number = regexp.MustCompile(`^[1-9][0-9]*$`)
-	cursor = regexp.MustCompile(`^[0-9]+:[1-9][0-9]*:[a-z0-9]*$`)
-)
-
-// numbers: what is stored is written in full.
-func numbers(h happened) error {
-	for _, field := range []string{"until", "token", "high", "mark", "kept", "marked"} {
-		if value, ok := h.after.lock[field]; ok && !number.MatchString(value) {
-			return fmt.Errorf("%s is stored as %q", field, value)
-		}
-	}
-	if value, ok := h.after.lock["scan"]; ok && !cursor.MatchString(value) {
-		return fmt.Errorf("scan is stored as %q", value)
-	}
-	for _, s := range slices.Concat(h.after.queue, h.after.suspects) {
-		if !number.MatchString(s.score) {
-			return fmt.Errorf("%s has the score %q", s.name, s.score)
-		}
-	}
-	return nil
+	return fmt.Errorf("the lock key lives for %d µs, and is needed for %d", left, need-h.Now)
 }
 
 // noticed: where somebody waits the lock says so, unless its hash is lost.
 func noticed(h happened) error {
-	if len(h.after.queue) > 0 && h.after.lock["token"] != "" && h.after.lock["high"] == "" {
-		return fmt.Errorf("%d wait, and the lock does not say so", len(h.after.queue))
+	if len(h.After[1].Members) > 0 && h.after.lock()["token"] != "" && h.after.lock()["high"] == "" {
+		return fmt.Errorf("%d wait, and the lock does not say so", len(h.After[1].Members))
 	}
 	return nil
 }
@@ -265,15 +200,15 @@ func (j *judge) grant(h happened) error {
 	if !h.granted() {
 		return nil
 	}
-	token, floor := h.after.number("token"), h.floor()
-	rises := token > j.highest || j.lost && h.now <= j.highest
-	if !rises || token <= floor && floor < h.now+line.ForgedAhead || token < h.now {
-		return fmt.Errorf("token %d after %d, floor %d, at %d", token, j.highest, floor, h.now)
+	token, floor := h.after.number("token"), h.Floor
+	rises := token > j.highest || j.lost && h.Now <= j.highest
+	if !rises || token <= floor && floor < h.Now+line.ForgedAhead || token < h.Now {
+		return fmt.Errorf("token %d after %d, floor %d, at %d", token, j.highest, floor, h.Now)
 	}
 	j.highest, j.lost = token, false
 	lease := h.after.lease()
-	if until := h.after.number("until"); until != h.now+lease {
-		return fmt.Errorf("granted at %d until %d, not for %d", h.now, until, lease)
+	if until := h.after.number("until"); until != h.Now+lease {
+		return fmt.Errorf("granted at %d until %d, not for %d", h.Now, until, lease)
 	}
 	return nil
 }
@@ -291,32 +226,14 @@ func (j *judge) spent(h happened) {
 	}
 }
 
-func (h *happened) floor() int64 {
-	switch r := h.request.(type) {
-	case Ask:
-		return r.Floor
-	case End:
-		return r.Floor
-	case Check:
-		return r.Floor
-	case Force:
-		return r.Floor
-	case Move:
-		return r.Floor
-	}
-	return 0
-}
-
 // owners: a hold with time left stays, and no owner is queued (I1).
 func (h *happened) owners() error {
 	if h.held() && !h.freed() && !h.moved() && (h.after.owner() != h.before.owner() || h.granted()) {
 		return fmt.Errorf("%s held until %d, and at %d the owner is %q", h.before.owner(),
-			h.before.number("until"), h.now, h.after.owner())
+			h.before.number("until"), h.Now, h.after.owner())
 	}
-	for _, s := range h.after.queue {
-		if s.name == h.after.owner() {
-			return fmt.Errorf("%s owns and is queued", s.name)
-		}
+	if _, queued := h.After[1].Members[h.after.owner()]; queued {
+		return fmt.Errorf("%s owns and is queued", h.after.owner())
 	}
 	return nil
 }

@@ -144,6 +144,11 @@ func (h *Hash) Fields() map[string]string {
 	return f
 }
 
+// State is what the keys of a server should hold, but for the history.
+func (m *Mutex) State(now int64) stage.State {
+	return append(stage.State{stage.Fields(m.Lock.Fields(), m.LockEnds, now)}, m.Keys(now)...)
+}
+
 // Expire removes the keys whose time has come.
 func (m *Mutex) Expire(now int64) {
 	over := func(end int64) bool { return end != 0 && end <= now }

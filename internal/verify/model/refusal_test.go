@@ -34,7 +34,7 @@ var situations = []struct {
 	}},
 	{"free", 10 * second, func(p *player, t *testing.T, lease int64) {
 		p.line(t, lease)
-		p.muted = true
+		p.Muted = true
 		p.must(t, End{Ticket: short("a", lease)})
 		require.Empty(t, p.before.owner())
 	}},
@@ -57,14 +57,14 @@ func (p *player) line(t *testing.T, lease int64) {
 	held := Ask{Ticket: short("a", lease), Mode: lua.Try, NotAfter: p.later(), Phase: lua.PhaseHeld}
 	require.Equal(t, lua.Granted, p.must(t, held).Status)
 	for i, client := range []string{"b", "c", "d"} {
-		require.NoError(t, p.hear(1+i, client != "d"))
+		require.NoError(t, p.Hear(1+i, client != "d"))
 		require.NoError(t, p.enqueue(short(client, 10*second), int64(i)))
 	}
 }
 
 // enqueue puts a ticket into the queue by hand, because asks would find the lease over.
 func (p *player) enqueue(ticket string, nth int64) error {
-	return p.put([]lua.Arrival{{Ticket: ticket, Arrival: p.now - 10 + nth}}, 2*minute)
+	return p.put([]lua.Arrival{{Ticket: ticket, Arrival: p.Now - 10 + nth}}, 2*minute)
 }
 
 // after goes on when the server's time has gone on.
@@ -73,8 +73,8 @@ func (p *player) after(t *testing.T, micros int64) {
 	for end := p.server.Now() + micros; p.server.Now() < end; {
 		p.server.Pass(millisecond)
 	}
-	p.now = p.server.Now()
-	p.model.Expire(p.now)
+	p.Now = p.server.Now()
+	p.Model.Expire(p.Now)
 }
 
 // moving is a hold of "a" in transit.
@@ -82,15 +82,15 @@ var moving = lua.Transit{Client: "a", Lease: time.Second, Secret: "secret"}
 
 // everything are requests of every script, from the holder and from others.
 func (p *player) everything(lease int64) map[string]Request {
-	b := lua.Arrival{Ticket: short("b", 10*second), Arrival: p.now - 10}
+	b := lua.Arrival{Ticket: short("b", 10*second), Arrival: p.Now - 10}
 	return map[string]Request{
 		"wait":         p.asks("e", 1, lua.Wait),
 		"look":         p.asks("e", 1, lua.Look),
 		"try":          p.asks("e", 1, lua.Try),
 		"release":      End{Ticket: short("a", lease)},
 		"leave":        End{Ticket: b.Ticket},
-		"renew":        Renew{Ticket: short("a", lease), Token: p.highest, Lease: 1000, Phase: lua.PhaseHeld, NotAfter: p.later()},
-		"still":        Renew{Ticket: short("a", lease), Token: p.highest, Lease: lease / millisecond, Phase: lua.PhaseHeld, NotAfter: p.later(), Still: true},
+		"renew":        Renew{Ticket: short("a", lease), Token: p.Highest, Lease: 1000, Phase: lua.PhaseHeld, NotAfter: p.later()},
+		"still":        Renew{Ticket: short("a", lease), Token: p.Highest, Lease: lease / millisecond, Phase: lua.PhaseHeld, NotAfter: p.later(), Still: true},
 		"check":        p.looks("b", lua.Hears, b),
 		"deaf check":   p.looks("b", lua.Deaf, b),
 		"proven check": p.looks("b", lua.Proven, b),
@@ -104,9 +104,9 @@ func (p *player) everything(lease int64) map[string]Request {
 // A key of another type is an error before anything is written or published, or does not matter.
 func TestAKeyOfAnotherTypeIsFoundBeforeTheFirstWrite(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *player) {
-		p.model.History = 3
+		p.Model.History = 3
 		for _, s := range situations {
-			for which, wrong := range append(p.keys.All(), p.keys.History) {
+			for which, wrong := range append(p.Keys.All(), p.Keys.History) {
 				for name := range p.everything(0) {
 					s.make(p, t, s.lease)
 					r := p.everything(s.lease)[name]
@@ -114,11 +114,11 @@ func TestAKeyOfAnotherTypeIsFoundBeforeTheFirstWrite(t *testing.T) {
 					require.NoError(t, p.server.Do("SET", wrong, "text").Error())
 					what := fmt.Sprintf("%s, %s, key %d", s.name, name, which)
 					before := p.whole(t, what)
-					_, err := p.server.run(p.keys, p.model.History, r)
+					_, err := p.server.run(p.Keys, p.Model.History, r)
 					if after := p.whole(t, what); err != nil {
 						require.Equal(t, before, after, "%s: left half done by %v", what, err)
 					}
-					sent, sentErr := p.server.Woken(p.keys)
+					sent, sentErr := p.server.Woken(p.Keys)
 					require.NoError(t, sentErr)
 					if err != nil {
 						require.Empty(t, sent, what)
@@ -134,7 +134,7 @@ func TestAKeyOfAnotherTypeIsFoundBeforeTheFirstWrite(t *testing.T) {
 // whole is the text of the keys, of which one that is of another type has none.
 func (p *player) whole(t *testing.T, what string) string {
 	t.Helper()
-	s, err := p.server.state(p.keys)
+	s, err := p.server.state(p.Keys)
 	require.NoError(t, err, what)
 	return s.text()
 }
@@ -142,10 +142,10 @@ func (p *player) whole(t *testing.T, what string) string {
 // startOver forgets everything.
 func (p *player) startOver(t *testing.T) {
 	t.Helper()
-	require.NoError(t, p.server.Remove(append(p.keys.All(), p.keys.History)...))
-	require.NoError(t, kit.Err(p.server.Woken(p.keys)))
-	fresh := newPlayer(p.server, p.keys)
-	fresh.highest, fresh.model.History = p.highest, p.model.History
+	require.NoError(t, p.server.Remove(append(p.Keys.All(), p.Keys.History)...))
+	require.NoError(t, kit.Err(p.server.Woken(p.Keys)))
+	fresh := newPlayer(p.server, p.Keys)
+	fresh.Highest, fresh.Model.History = p.Highest, p.Model.History
 	*p = *fresh
 }
 
@@ -155,7 +155,7 @@ func TestFullMemoryStopsOnlyWhoWouldAdd(t *testing.T) {
 	t.Parallel()
 	server, fill := startStandalone(t)
 	p := newPlayer(server, keysOf(0))
-	p.model.History = 3
+	p.Model.History = 3
 	refused := 0
 	for _, s := range situations {
 		for name := range p.everything(0) {
@@ -164,21 +164,21 @@ func TestFullMemoryStopsOnlyWhoWouldAdd(t *testing.T) {
 			what := s.name + ", " + name
 			before := p.before.text()
 			fill(true)
-			trial := p.model.Clone()
+			trial := p.Model.Clone()
 			trial.Mute = false
-			reply, err := p.server.run(p.keys, p.model.History, r)
+			reply, err := p.server.run(p.Keys, p.Model.History, r)
 			fill(false)
 			if err != nil {
 				refused++
 				require.ErrorContains(t, err, "OOM", what)
 				require.IsType(t, Ask{}, r, "%s: %v", what, err)
-				state := kit.Got(p.server.state(p.keys))(t)
+				state := kit.Got(p.server.state(p.Keys))(t)
 				state.untimed() // As what was there before is.
 				require.Equal(t, before, state.text(), what)
 			} else {
 				require.NoError(t, line.SameReply(r.Run(trial, reply.Now), reply), what)
 				if want := expected(trial, reply.Now); reply.Now != 0 {
-					state := kit.Got(p.server.state(p.keys))(t)
+					state := kit.Got(p.server.state(p.Keys))(t)
 					want.untimed()
 					state.untimed()
 					require.Equal(t, want.text(), state.text(), what)
@@ -196,17 +196,17 @@ func TestTheFirstOfSeveralRenewalsProlongsItsKey(t *testing.T) {
 	server, fill := startStandalone(t)
 	p := newPlayer(server, keysOf(0))
 	p.line(t, 10*second)
-	require.NoError(t, server.Do("HSET", p.keys.Lock, "phase", lua.PhaseHeld, "until", stage.Decimal(p.highest+10*second)).Error()) // As one that was renewed.
+	require.NoError(t, server.Do("HSET", p.Keys.Lock, "phase", lua.PhaseHeld, "until", stage.Decimal(p.Highest+10*second)).Error()) // As one that was renewed.
 	left := func(first string) int64 {
-		require.NoError(t, server.Do("PEXPIRE", p.keys.Lock, "20000").Error())
+		require.NoError(t, server.Do("PEXPIRE", p.Keys.Lock, "20000").Error())
 		fill(true)
-		_, _, not, err := lua.Fairlock.Renewals.DecodeRenewals(server.Call([]string{first, p.keys.Lock}, lua.Fairlock.Renewals, []string{
-			stage.Decimal(p.later()), "10000", "hs", beside.ticket, beside.token, short("a", 10*second), stage.Decimal(p.highest),
+		_, _, not, err := lua.Fairlock.Renewals.DecodeRenewals(server.Call([]string{first, p.Keys.Lock}, lua.Fairlock.Renewals, []string{
+			stage.Decimal(p.later()), "10000", "hs", beside.ticket, beside.token, short("a", 10*second), stage.Decimal(p.Highest),
 		}), 2)
 		fill(false)
 		require.NoError(t, err)
 		require.NotContains(t, not, 1)
-		return kit.Got(server.Do("PTTL", p.keys.Lock).AsInt64())(t)
+		return kit.Got(server.Do("PTTL", p.Keys.Lock).AsInt64())(t)
 	}
 	require.Greater(t, left("nothing is there"), int64(50_000))
 	require.LessOrEqual(t, left(beside.key), int64(20_000))
@@ -219,15 +219,15 @@ func TestAHoldWhoseFirstRenewalWasLostIsRenewedWhole(t *testing.T) {
 	p := newPlayer(server, keysOf(0))
 	p.line(t, 10*second)
 	require.NoError(t, server.besides())
-	require.NoError(t, server.Do("HSET", p.keys.Lock, "phase", "granted").Error())
-	require.NoError(t, server.Do("PEXPIRE", p.keys.Lock, "20000").Error())
-	_, _, not, err := lua.Fairlock.Renewals.DecodeRenewals(server.Call([]string{beside.key, p.keys.Lock}, lua.Fairlock.Renewals, []string{
-		stage.Decimal(p.later()), "10000", "hs", beside.ticket, beside.token, short("a", 10*second), stage.Decimal(p.highest),
+	require.NoError(t, server.Do("HSET", p.Keys.Lock, "phase", "granted").Error())
+	require.NoError(t, server.Do("PEXPIRE", p.Keys.Lock, "20000").Error())
+	_, _, not, err := lua.Fairlock.Renewals.DecodeRenewals(server.Call([]string{beside.key, p.Keys.Lock}, lua.Fairlock.Renewals, []string{
+		stage.Decimal(p.later()), "10000", "hs", beside.ticket, beside.token, short("a", 10*second), stage.Decimal(p.Highest),
 	}), 2)
 	require.NoError(t, err)
 	require.Empty(t, not)
-	require.Equal(t, lua.PhaseHeld, kit.Got(server.Do("HGET", p.keys.Lock, "phase").ToString())(t))
-	require.Greater(t, kit.Got(server.Do("PTTL", p.keys.Lock).AsInt64())(t), int64(50_000))
+	require.Equal(t, lua.PhaseHeld, kit.Got(server.Do("HGET", p.Keys.Lock, "phase").ToString())(t))
+	require.Greater(t, kit.Got(server.Do("PTTL", p.Keys.Lock).AsInt64())(t), int64(50_000))
 }
 
 // What somebody else wrote into the queue stops nobody for long.
@@ -267,5 +267,5 @@ func TestALookWithOthersLeavesALaterPlaceToACheck(t *testing.T) {
 	require.Equal(t, 1, reply.Waiting)
 	all, err := h.state(k)
 	require.NoError(t, err)
-	require.Equal(t, []scored{{waits, stage.Decimal(arrival)}}, all.queue)
+	require.Equal(t, map[string]string{waits: stage.Decimal(arrival)}, all.State[1].Members)
 }

@@ -3,7 +3,6 @@ package model
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
@@ -52,10 +51,7 @@ func newTogether(s host, seed uint64) *together {
 func (w *together) play(h history) (err error) {
 	defer func() {
 		for _, p := range w.players {
-			for i := range clients {
-				_ = w.server.Wake(p.keys, stage.ClientName(i), false)
-			}
-			_ = w.server.Remove(p.keys.All()...)
+			stage.Leave(w.server, p.Keys, clients)
 		}
 	}()
 	w.server.Deny(false, false)
@@ -64,28 +60,26 @@ func (w *together) play(h history) (err error) {
 	}
 	for i := range clients {
 		for _, p := range w.players {
-			if err := p.hear(i, h.Deaf>>i&1 == 0); err != nil {
+			if err := p.Hear(i, h.Deaf>>i&1 == 0); err != nil {
 				return err
 			}
 		}
 	}
-	for i, s := range h.Steps {
-		err := w.step(s)
-		for _, p := range w.players {
-			w.log = append(w.log, p.log...)
-			p.log = nil
-		}
-		if err != nil {
-			return fmt.Errorf("step %d, %s:\n%w\n  played:\n    %s", i+1, s, err, strings.Join(w.log, "\n    "))
-		}
-	}
-	return nil
+	return stage.Through(h.Steps, func(s step) error {
+		defer func() {
+			for _, p := range w.players {
+				w.log = append(w.log, p.Log...)
+				p.Log = nil
+			}
+		}()
+		return w.step(s)
+	}, &w.log)
 }
 
 func (w *together) keys(players []*player) []lua.Keys {
 	all := make([]lua.Keys, len(players))
 	for i, p := range players {
-		all[i] = p.keys
+		all[i] = p.Keys
 	}
 	return all
 }
@@ -141,20 +135,18 @@ func (w *together) step(s step) error {
 // build makes the request of a step for several locks, and sends it.
 func (w *together) build(players []*player, s step) error {
 	for _, p := range players {
-		if w.server.Frozen() {
-			p.now = w.server.Now()
-		}
+		stage.Tick(w.server, &p.Now)
 	}
 	b := sentAll{players: players}
-	notAfter, floor := players[0].bounds(s)
+	notAfter, floor := players[0].Terms(s, sentBy+stage.Millisecond)
 	if s.Op == line.OpAsk {
 		r := AskAll{
 			Mode: s.Mode, NotAfter: notAfter, Head: s.Head, Floor: floor, Uncounted: s.Blank, Phase: s.Phase(),
 		}
 		for _, p := range players {
-			t := &p.clients[s.Client][s.Slot]
+			t := &p.Clients[s.Client][s.Slot]
 			p.renumber(t, s)
-			r.Tickets, r.Arrivals = append(r.Tickets, t.text), append(r.Arrivals, t.arrival)
+			r.Tickets, r.Arrivals = append(r.Tickets, t.Text), append(r.Arrivals, t.Arrival)
 		}
 		b.request = r
 	} else {
@@ -162,18 +154,18 @@ func (w *together) build(players []*player, s step) error {
 		b.players = nil
 		client, holds := s.Client, s.Choice > 2 // Mostly it is holds that end.
 		if first := players[0].holder(); holds && first != nil {
-			client = int(first.ticket.Client[0] - 'a')
+			client = int(first.Ticket.Client[0] - 'a')
 		}
 		for _, p := range players {
-			t := &p.clients[client][s.Slot]
-			if owner := p.holder(); holds && owner != nil && owner.ticket.Client == stage.ClientName(client) {
+			t := &p.Clients[client][s.Slot]
+			if owner := p.holder(); holds && owner != nil && owner.Ticket.Client == stage.ClientName(client) {
 				t = owner
 			}
-			if t.text == "" {
+			if t.Text == "" {
 				continue
 			}
-			t.ended = true
-			b.players, r.Tickets = append(b.players, p), append(r.Tickets, t.text)
+			t.Ended = true
+			b.players, r.Tickets = append(b.players, p), append(r.Tickets, t.Text)
 		}
 		b.request = r
 	}
@@ -185,11 +177,11 @@ func (w *together) build(players []*player, s step) error {
 }
 
 // holder is the slot of the ticket that holds, or nil.
-func (p *player) holder() *slot {
+func (p *player) holder() *line.Slot {
 	if p.before.owner() == "" {
 		return nil
 	}
-	return p.find(p.before.owner())
+	return p.Find(p.before.owner())
 }
 
 // request sends one request to both, perhaps twice.
@@ -225,14 +217,14 @@ func (w *together) request(b sentAll, s step) error {
 
 // send runs a request on both and holds the results against each other and the invariants.
 func (w *together) send(b sentAll) ([]lua.Tuple, error) {
-	muted, blinded := b.players[0].muted, b.players[0].blinded
+	muted, blinded := b.players[0].Muted, b.players[0].Blinded
 	var keys []string
 	models := make([]*Mutex, len(b.players))
 	for i, p := range b.players {
-		keys = append(keys, p.keys.All()...)
-		models[i] = p.model
-		p.model.Mute, p.model.Blind = muted, blinded
-		p.muted, p.blinded = false, false
+		keys = append(keys, p.Keys.All()...)
+		models[i] = p.Model
+		p.Model.Mute, p.Model.Blind = muted, blinded
+		p.Muted, p.Blinded = false, false
 	}
 	script, args := b.request.Script(), b.request.Args()
 	w.server.Deny(muted, blinded)
@@ -251,12 +243,12 @@ func (w *together) send(b sentAll) ([]lua.Tuple, error) {
 	scans := make([]*line.Scan, len(models))
 	for i, p := range b.players {
 		if now := replies[0].Now; now != 0 {
-			p.now = now
+			p.Now = now
 		}
 		p.elapse()
-		scans[i] = p.model.Clone().Lock.Scan
+		scans[i] = p.Model.Clone().Lock.Scan
 	}
-	now := b.players[0].now
+	now := b.players[0].Now
 	w.log = append(w.log, fmt.Sprintf("%d %s %v of %d", now, script.Name, args, len(models)))
 	wants := b.request.Run(models, now)
 	woken, err := w.server.WokenAll(w.keys(b.players)...)
@@ -267,10 +259,10 @@ func (w *together) send(b sentAll) ([]lua.Tuple, error) {
 	for i, p := range b.players {
 		before[i] = p.before
 		w.log = append(w.log, "      -> "+stage.ReplyText(replies[i]))
-		if err := p.took(happened{
-			request: b.request.One(i), reply: replies[i], now: now, before: p.before, hears: p.model.Hears,
-			muted: muted, blinded: blinded, scan: scans[i], sent: woken[i],
-		}, wants[i]); err != nil {
+		if err := p.took(happened{request: b.request.One(i), before: p.before, Happened: line.Happened{
+			Says: says(b.request.One(i)), Reply: replies[i], Now: now, Before: p.before.State, Hears: p.Model.Hears,
+			Muted: muted, Blinded: blinded, Scan: scans[i], Sent: woken[i],
+		}}, wants[i]); err != nil {
 			return nil, fmt.Errorf("lock %d of the request: %w", i, err)
 		}
 	}

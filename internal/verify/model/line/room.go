@@ -173,78 +173,78 @@ func (c *Call) Trim(tickets []lua.Arrival, bounds map[string]Bound, heads map[st
 	return any
 }
 
-// A Room is what a script shows of a ticket with a bound that it was about.
-type Room struct {
-	Ticket        string
-	Bound         Bound
-	Full          bool // it was refused
-	Before, After []lua.Arrival
-	Beside        int    // tickets that counted as waiters, and are not in the queue any more
-	Looked        string // what the hash says of an earlier look
-	Now           int64
-	Alive         func(client string) bool
+// A room is what a script shows of a ticket with a bound that it was about.
+type room struct {
+	ticket        string
+	bound         Bound
+	full          bool // it was refused
+	before, after []lua.Arrival
+	beside        int    // tickets that counted as waiters, and are not in the queue any more
+	looked        string // what the hash says of an earlier look
+	now           int64
+	alive         func(client string) bool
 }
 
-// Asked judges an ask of a ticket, with its bound if it has one; took: an arrival was given.
-func (r Room) Asked(ticket string, b *Bound, full, took bool) error {
+// asked judges an ask of a ticket, with its bound if it has one; took: an arrival was given.
+func (r room) asked(ticket string, b *Bound, full, took bool) error {
 	if b == nil {
 		return nil
 	}
-	r.Ticket, r.Bound, r.Full = ticket, *b, full
+	r.ticket, r.bound, r.full = ticket, *b, full
 	if full && took {
 		return fmt.Errorf("%s is refused and took an arrival", ticket)
 	}
-	return r.Judge()
+	return r.judge()
 }
 
-// Checked judges what a check says of each of its tickets.
-func (r Room) Checked(tickets []lua.Arrival, bounds map[string]Bound, states []string) error {
+// checked judges what a check says of each of its tickets.
+func (r room) checked(tickets []lua.Arrival, bounds map[string]Bound, states []string) error {
 	full := func(state string) bool { return strings.HasPrefix(state, lua.StateFull+" ") }
-	after := r.After
+	after := r.after
 	for i, state := range states {
 		b, bounded := bounds[tickets[i].Ticket]
-		r.Ticket, r.Bound, r.Full, r.Beside = tickets[i].Ticket, b, full(state), 0
-		if !bounded && r.Full {
-			return fmt.Errorf("%s has no bound and is refused", r.Ticket)
+		r.ticket, r.bound, r.full, r.beside = tickets[i].Ticket, b, full(state), 0
+		if !bounded && r.full {
+			return fmt.Errorf("%s has no bound and is refused", r.ticket)
 		}
 		// Those of a deaf client were there, and those that were granted as it went; those that were let in behind it were not.
 		later := map[string]bool{}
 		for k, other := range states {
 			_, fresh := bounds[tickets[k].Ticket]
 			if k != i && (other == lua.StateGone || other == lua.StateGranted && !fresh) {
-				r.Beside++
+				r.beside++
 			}
 			later[tickets[k].Ticket] = k > i && fresh && strings.HasPrefix(other, lua.StateAgain)
 		}
-		r.After = slices.DeleteFunc(slices.Clone(after), func(a lua.Arrival) bool { return later[a.Ticket] })
-		if err := r.Judge(); bounded && err != nil {
+		r.after = slices.DeleteFunc(slices.Clone(after), func(a lua.Arrival) bool { return later[a.Ticket] })
+		if err := r.judge(); bounded && err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Judge holds that against the invariant (I11), whatever the model says.
-func (r Room) Judge() error {
-	is := func(a lua.Arrival) bool { return a.Ticket == r.Ticket }
-	was, stays := slices.ContainsFunc(r.Before, is), slices.ContainsFunc(r.After, is)
+// judge holds that against the invariant (I11), whatever the model says.
+func (r room) judge() error {
+	is := func(a lua.Arrival) bool { return a.Ticket == r.ticket }
+	was, stays := slices.ContainsFunc(r.before, is), slices.ContainsFunc(r.after, is)
 	living := int64(0)
-	for _, a := range r.After {
-		if !is(a) && r.Alive(lua.TicketClient(a.Ticket)) {
+	for _, a := range r.after {
+		if !is(a) && r.alive(lua.TicketClient(a.Ticket)) {
 			living++
 		}
 	}
-	crowded := living+int64(r.Beside) >= r.Bound.Limit
+	crowded := living+int64(r.beside) >= r.bound.Limit
 	var rest, till, waited int64
-	_, err := fmt.Sscanf(r.Looked, "%d:%d:%d", &rest, &till, &waited)
-	counts := err == nil && till > r.Now
+	_, err := fmt.Sscanf(r.looked, "%d:%d:%d", &rest, &till, &waited)
+	counts := err == nil && till > r.now
 	switch {
-	case r.Full && (was || stays):
-		return fmt.Errorf("%s had a place and is refused", r.Ticket)
-	case r.Full && !crowded && !counts:
-		return fmt.Errorf("%s is refused where %d wait, by %v", r.Ticket, living, r.Bound)
-	case !r.Full && !was && stays && crowded && r.Beside == 0:
-		return fmt.Errorf("%s is let in where %d wait, by %v", r.Ticket, living, r.Bound)
+	case r.full && (was || stays):
+		return fmt.Errorf("%s had a place and is refused", r.ticket)
+	case r.full && !crowded && !counts:
+		return fmt.Errorf("%s is refused where %d wait, by %v", r.ticket, living, r.bound)
+	case !r.full && !was && stays && crowded && r.beside == 0:
+		return fmt.Errorf("%s is let in where %d wait, by %v", r.ticket, living, r.bound)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 
 // untold: the clients that are to be told when somebody waits have been, when somebody does.
 func (h *happened) untold() error {
-	if clients := h.after[0].Members["wants"]; clients != "" && len(h.before[1].Members) == 0 && len(h.after[1].Members) > 0 {
+	if clients := h.After[0].Members["wants"]; clients != "" && len(h.Before[1].Members) == 0 && len(h.After[1].Members) > 0 {
 		return fmt.Errorf("somebody waits, and these have not been told: %s", clients)
 	}
 	return nil
@@ -25,9 +25,9 @@ func (h *happened) untold() error {
 
 // messages: what is published is what happened, to the client it happened to, and one message to each, of grants mostTold in one.
 func (h *happened) messages() error {
-	fresh, before, after := h.fresh(), holdsOf(h.before), holdsOf(h.after)
+	fresh, before, after := h.fresh(), holdsOf(h.Before), holdsOf(h.After)
 	told, kinds := map[string]bool{}, map[string]bool{}
-	for _, s := range h.sent {
+	for _, s := range h.Sent {
 		m, err := lua.ParseMessage(s.Text)
 		if err != nil {
 			return err
@@ -45,35 +45,35 @@ func (h *happened) messages() error {
 		case lua.MessageGrant:
 			for _, g := range m.Grants {
 				r, ok := fresh[g.Ticket]
-				if want := (lua.Grant{Ticket: g.Ticket, Token: uint64(r.token), At: h.now, Until: r.until}); !ok || g != want ||
+				if want := (lua.Grant{Ticket: g.Ticket, Token: uint64(r.token), At: h.Now, Until: r.until}); !ok || g != want ||
 					s.Client != lua.TicketClient(g.Ticket) || r.phase != "g" {
 					return fmt.Errorf("%q was sent to %s for the grant %v", s.Text, s.Client, want)
 				}
 				told[g.Ticket] = true
 			}
 		case lua.MessageSuspect:
-			if !held || holds || !h.suspect(s.Client) {
+			if !held || holds || !h.Suspect(s.Client) {
 				return fmt.Errorf("%q was sent, and the client is no suspect", s.Text)
 			}
 		case lua.MessageLook:
-			if end, ok := h.request.(End); ok && end.Rests && len(queueOf(h.after)) > 0 && queueOf(h.after)[0].Ticket == m.Ticket {
+			if end, ok := h.request.(End); ok && end.Rests && len(line.QueueOf(h.After)) > 0 && line.QueueOf(h.After)[0].Ticket == m.Ticket {
 				continue // The head is told that permits rest.
 			}
-			if h.after[2].Number(s.Client) != h.now+line.AnswerTime || h.reply.Expired == 0 {
-				return fmt.Errorf("%q was sent, though nothing lapsed, or the client is not marked for %d", s.Text, h.now+line.AnswerTime)
+			if h.After[2].Number(s.Client) != h.Now+line.AnswerTime || h.Reply.Expired == 0 {
+				return fmt.Errorf("%q was sent, though nothing lapsed, or the client is not marked for %d", s.Text, h.Now+line.AnswerTime)
 			}
 		case lua.MessageForced:
-			if h.after[0].Members["forced"] != m.Ticket || holds {
-				return fmt.Errorf("%q was sent, and forced was %q", s.Text, h.after[0].Members["forced"])
+			if h.After[0].Members["forced"] != m.Ticket || holds {
+				return fmt.Errorf("%q was sent, and forced was %q", s.Text, h.After[0].Members["forced"])
 			}
 		case lua.MessageExcess:
 			t, _ := line.Read(m.Ticket)
-			if _, queued := h.after[1].Members[m.Ticket]; queued || t.Permits <= m.Limit || m.Limit != h.after[0].Number("limit") {
+			if _, queued := h.After[1].Members[m.Ticket]; queued || t.Permits <= m.Limit || m.Limit != h.After[0].Number("limit") {
 				return fmt.Errorf("%q was sent", s.Text)
 			}
 		case lua.MessageWanted:
-			listed := slices.Contains(strings.Fields(h.before[0].Members["wants"]), s.Client)
-			if !listed || m.Token > uint64(h.after[0].Number("token")) || h.after[0].Members["wants"] != "" {
+			listed := slices.Contains(strings.Fields(h.Before[0].Members["wants"]), s.Client)
+			if !listed || m.Token > uint64(h.After[0].Number("token")) || h.After[0].Members["wants"] != "" {
 				return fmt.Errorf("%q was sent to %s, which is not to be told, or again", s.Text, s.Client)
 			}
 		default:
@@ -82,7 +82,7 @@ func (h *happened) messages() error {
 	}
 	ask, _ := h.request.(Ask)
 	for ticket := range fresh {
-		if want := ticket != ask.Ticket && lua.TicketClient(ticket) != h.caller(); want != told[ticket] {
+		if want := ticket != ask.Ticket && lua.TicketClient(ticket) != h.Caller; want != told[ticket] {
 			return fmt.Errorf("%s was granted, and its client was told by message: %t", ticket, told[ticket])
 		}
 	}
@@ -91,19 +91,19 @@ func (h *happened) messages() error {
 
 // suspected: whose lease ran out is a suspect and is told, unless it was not to renew.
 func (h *happened) suspected(before, after map[string]record) error {
-	if h.reply.Expired == 0 {
+	if h.Reply.Expired == 0 {
 		return nil
 	}
 	for ticket, r := range before {
 		client := lua.TicketClient(ticket)
 		end, ended := h.request.(End)
-		if _, there := after[ticket]; there || r.until > h.now || r.phase == "f" || ended && end.Ticket == ticket {
+		if _, there := after[ticket]; there || r.until > h.Now || r.phase == "f" || ended && end.Ticket == ticket {
 			continue
 		}
 		tells := func(m stage.Message) bool { return m.Client == client && strings.HasPrefix(m.Text, "S ") }
-		told := client == h.caller() && h.reply.Has(lua.Suspected) || slices.ContainsFunc(h.sent, tells)
-		if !h.suspect(client) || !told && !h.muted {
-			return fmt.Errorf("%s is over, and its client is a suspect: %t, and was told: %t", ticket, h.suspect(client), told)
+		told := client == h.Caller && h.Reply.Has(lua.Suspected) || slices.ContainsFunc(h.Sent, tells)
+		if !h.Suspect(client) || !told && !h.Muted {
+			return fmt.Errorf("%s is over, and its client is a suspect: %t, and was told: %t", ticket, h.Suspect(client), told)
 		}
 	}
 	return nil
@@ -111,40 +111,40 @@ func (h *happened) suspected(before, after map[string]record) error {
 
 // answer: what the reply says of grants is so, and is of the caller.
 func (h *happened) answer() error {
-	after := holdsOf(h.after)
+	after := holdsOf(h.After)
 	told := map[string]bool{}
-	for _, g := range h.reply.Grants {
+	for _, g := range h.Reply.Grants {
 		r, ok := after[g.Ticket]
-		want := lua.Grant{Ticket: g.Ticket, Token: uint64(r.token), At: h.now, Until: r.until}
-		if !ok || g != want || lua.TicketClient(g.Ticket) != h.caller() || told[g.Ticket] {
+		want := lua.Grant{Ticket: g.Ticket, Token: uint64(r.token), At: h.Now, Until: r.until}
+		if !ok || g != want || lua.TicketClient(g.Ticket) != h.Caller || told[g.Ticket] {
 			return fmt.Errorf("reports the grant %v, there is %v", g, want)
 		}
 		told[g.Ticket] = true
 	}
 	ask, asks := h.request.(Ask)
 	for ticket := range h.fresh() {
-		if lua.TicketClient(ticket) == h.caller() && !told[ticket] && ticket != ask.Ticket {
+		if lua.TicketClient(ticket) == h.Caller && !told[ticket] && ticket != ask.Ticket {
 			return fmt.Errorf("granted %s and did not tell", ticket)
 		}
 	}
-	if asks && h.reply.Status != lua.Granted && h.reply.Status != lua.Late {
-		if r, holds := after[ask.Ticket]; holds && h.reply.Status != lua.Mismatch {
-			return fmt.Errorf("%s holds until %d and is told %d", ask.Ticket, r.until, h.reply.Status)
+	if asks && h.Reply.Status != lua.Granted && h.Reply.Status != lua.Late {
+		if r, holds := after[ask.Ticket]; holds && h.Reply.Status != lua.Mismatch {
+			return fmt.Errorf("%s holds until %d and is told %d", ask.Ticket, r.until, h.Reply.Status)
 		}
 	}
-	if h.reply.Status != lua.Granted {
+	if h.Reply.Status != lua.Granted {
 		return nil
 	}
 	ticket := h.request.Args()[0]
 	r, ok := after[ticket]
-	if !ok || h.reply.Token != uint64(r.token) || h.reply.Until != r.until {
-		return fmt.Errorf("granted %d until %d, the lock says %d until %d", h.reply.Token, h.reply.Until, r.token, r.until)
+	if !ok || h.Reply.Token != uint64(r.token) || h.Reply.Until != r.until {
+		return fmt.Errorf("granted %d until %d, the lock says %d until %d", h.Reply.Token, h.Reply.Until, r.token, r.until)
 	}
-	if left := r.until - h.now; left > r.lease || left <= 0 {
+	if left := r.until - h.Now; left > r.lease || left <= 0 {
 		return fmt.Errorf("granted for %d µs, with a lease of %d", left, r.lease)
 	}
-	if asks && ask.Mode == lua.Drain && int64(h.reply.Place) != r.permits {
-		return fmt.Errorf("drained %d, and %d are held", h.reply.Place, r.permits)
+	if asks && ask.Mode == lua.Drain && int64(h.Reply.Place) != r.permits {
+		return fmt.Errorf("drained %d, and %d are held", h.Reply.Place, r.permits)
 	}
 	return nil
 }
@@ -154,21 +154,21 @@ func (h *happened) answer() error {
 func (h *happened) untouched() error {
 	ask, asks := h.request.(Ask)
 	_, renews := h.request.(Renew)
-	if asks && (h.reply.Status == lua.Busy || h.reply.Status == lua.Excess) {
-		_, was := h.before[1].Members[ask.Ticket]
-		if _, is := h.after[1].Members[ask.Ticket]; is && (!was || h.reply.Status == lua.Excess) {
+	if asks && (h.Reply.Status == lua.Busy || h.Reply.Status == lua.Excess) {
+		_, was := h.Before[1].Members[ask.Ticket]
+		if _, is := h.After[1].Members[ask.Ticket]; is && (!was || h.Reply.Status == lua.Excess) {
 			return fmt.Errorf("%s is queued", ask.Ticket)
 		}
-		if h.before[0].Members["high"] != h.after[0].Members["high"] {
+		if h.Before[0].Members["high"] != h.After[0].Members["high"] {
 			return fmt.Errorf("%s took an arrival", ask.Ticket)
 		}
 	}
-	if h.reply.Status != lua.Late && h.reply.Status != lua.Mismatch && !(renews && h.reply.Status == lua.Refused) {
+	if h.Reply.Status != lua.Late && h.Reply.Status != lua.Mismatch && !(renews && h.Reply.Status == lua.Refused) {
 		return nil
 	}
-	for i := range h.after {
-		if !maps.Equal(h.before[i].Members, h.after[i].Members) {
-			return fmt.Errorf("refused, but key %d changed from\n%v", i, h.before[i].Members)
+	for i := range h.After {
+		if !maps.Equal(h.Before[i].Members, h.After[i].Members) {
+			return fmt.Errorf("refused, but key %d changed from\n%v", i, h.Before[i].Members)
 		}
 	}
 	return nil
@@ -257,14 +257,14 @@ func (p *player) scene(t *testing.T, over bool) (holder string, token uint64) {
 		holder = "a:1:w:" + stage.Decimal(p.limit) + ":1:1"
 	}
 	token = p.must(t, p.asks(holder, lua.Try)).Token
-	require.NoError(t, p.hear(1, true))
-	require.NoError(t, p.hear(2, true))
+	require.NoError(t, p.Hear(1, true))
+	require.NoError(t, p.Hear(2, true))
 	require.NoError(t, p.put([]lua.Arrival{
-		{Ticket: ticket("b", 1, lua.Read, 1), Arrival: p.now - 10}, {Ticket: ticket("c", 1, lua.Write, p.limit), Arrival: p.now - 9},
+		{Ticket: ticket("b", 1, lua.Read, 1), Arrival: p.Now - 10}, {Ticket: ticket("c", 1, lua.Write, p.limit), Arrival: p.Now - 9},
 	}))
 	if over {
-		p.host.Pass(2 * stage.Millisecond)
-		p.now = p.host.Now()
+		p.Host.Pass(2 * stage.Millisecond)
+		p.Now = p.Host.Now()
 		p.elapse()
 	}
 	return holder, token
@@ -272,7 +272,7 @@ func (p *player) scene(t *testing.T, over bool) (holder string, token uint64) {
 
 // everything are requests of every script, from the holder and from others.
 func (p *player) everything(holder string, token uint64) map[string]Request {
-	b := lua.Arrival{Ticket: ticket("b", 1, lua.Read, 1), Arrival: p.now - 10}
+	b := lua.Arrival{Ticket: ticket("b", 1, lua.Read, 1), Arrival: p.Now - 10}
 	reader := ticket("d", 1, lua.Read, 1)
 	return map[string]Request{
 		"wait":         p.asks(reader, lua.Wait),
@@ -294,9 +294,9 @@ func (p *player) everything(holder string, token uint64) map[string]Request {
 // startOver forgets everything.
 func (p *player) startOver(t *testing.T) {
 	t.Helper()
-	require.NoError(t, p.host.Remove(p.keys.All()...))
-	require.NoError(t, must.Err(p.host.Woken(p.keys)))
-	*p = *newPlayer(p.host, "bounds", p.locks, p.limit)
+	require.NoError(t, p.Host.Remove(p.Keys.All()...))
+	require.NoError(t, must.Err(p.Host.Woken(p.Keys)))
+	*p = *newPlayer(p.Host, "bounds", p.locks, p.limit)
 }
 
 // A key of another type is an error before anything is written or published, or does not matter.
@@ -304,14 +304,14 @@ func TestAKeyOfAnotherTypeIsFoundBeforeTheFirstWrite(t *testing.T) {
 	onBoth(t, true, 0, func(t *testing.T, p *player) {
 		for _, over := range []bool{false, true} {
 			for name := range p.everything("", 0) {
-				for which, wrong := range p.keys.All() {
+				for which, wrong := range p.Keys.All() {
 					holder, token := p.scene(t, over)
 					r := p.everything(holder, token)[name]
-					require.NoError(t, p.host.Remove(wrong))
-					require.NoError(t, p.host.Do("SET", wrong, "text").Error())
+					require.NoError(t, p.Host.Remove(wrong))
+					require.NoError(t, p.Host.Do("SET", wrong, "text").Error())
 					before := p.whole(t, which)
 					_, err := p.run(r)
-					sent, sentErr := p.host.Woken(p.keys)
+					sent, sentErr := p.Host.Woken(p.Keys)
 					require.NoError(t, sentErr)
 					if err != nil {
 						require.Equal(t, before, p.whole(t, which), "%s, key %d: left half done by %v", name, which, err)
@@ -329,13 +329,13 @@ func TestAKeyOfAnotherTypeIsFoundBeforeTheFirstWrite(t *testing.T) {
 func (p *player) whole(t *testing.T, spoiled int) string {
 	t.Helper()
 	var text string
-	for i, key := range p.keys.All() {
+	for i, key := range p.Keys.All() {
 		if i == spoiled {
 			continue
 		}
-		list := p.host.Do("ZRANGE", key, "0", "-1", "WITHSCORES")
+		list := p.Host.Do("ZRANGE", key, "0", "-1", "WITHSCORES")
 		if i == 0 {
-			list = p.host.Do("HGETALL", key)
+			list = p.Host.Do("HGETALL", key)
 		}
 		text += list.String()
 	}
@@ -353,11 +353,11 @@ func TestFullMemoryStopsOnlyWhoWouldAdd(t *testing.T) {
 		for name := range p.everything("", 0) {
 			holder, token := p.scene(t, over)
 			r := p.everything(holder, token)[name]
-			before := p.before.Text(p.keys)
+			before := p.before.Text(p.Keys)
 			server.Server.Do("CONFIG", "SET", "maxmemory", "1")
 			reply, err := p.run(r)
 			server.Server.Do("CONFIG", "SET", "maxmemory", "0")
-			state, stateErr := p.host.State(p.keys)
+			state, stateErr := p.Host.State(p.Keys)
 			require.NoError(t, stateErr)
 			if err != nil {
 				refused++
@@ -365,11 +365,11 @@ func TestFullMemoryStopsOnlyWhoWouldAdd(t *testing.T) {
 				_, asks := r.(Ask)
 				_, sizes := r.(Resize)
 				require.True(t, asks || sizes, "%s: %v", name, err)
-				require.Equal(t, before, state.Text(p.keys), name)
+				require.Equal(t, before, state.Text(p.Keys), name)
 			} else if reply.Now != 0 {
-				p.model.Expire(reply.Now)
-				require.NoError(t, line.SameReply(r.Run(p.model, reply.Now), reply), name)
-				require.Equal(t, p.model.State(reply.Now).Text(p.keys), state.Text(p.keys), name)
+				p.Model.Expire(reply.Now)
+				require.NoError(t, line.SameReply(r.Run(p.Model, reply.Now), reply), name)
+				require.Equal(t, p.Model.State(reply.Now).Text(p.Keys), state.Text(p.Keys), name)
 			}
 			p.startOver(t)
 		}
@@ -385,20 +385,20 @@ func TestFullMemoryLeavesNothingOfWhatWouldBeNew(t *testing.T) {
 	for name := range newPlayer(server, "bounds", true, 0).everything("", 0) {
 		p := newPlayer(server, "bounds", true, 0)
 		r := p.everything(ticket("a", 1, lua.Write, p.limit), 1)[name]
-		before := p.before.Text(p.keys)
+		before := p.before.Text(p.Keys)
 		server.Server.Do("CONFIG", "SET", "maxmemory", "1")
 		reply, err := p.run(r)
 		server.Server.Do("CONFIG", "SET", "maxmemory", "0")
-		state, stateErr := p.host.State(p.keys)
+		state, stateErr := p.Host.State(p.Keys)
 		require.NoError(t, stateErr)
 		_, asks := r.(Ask)
 		_, sizes := r.(Resize)
 		if asks || sizes {
 			require.ErrorContains(t, err, "OOM", name)
-			require.Equal(t, before, state.Text(p.keys), name)
+			require.Equal(t, before, state.Text(p.Keys), name)
 		} else {
 			require.NoError(t, err, name)
-			require.NoError(t, line.SameReply(r.Run(p.model, reply.Now), reply), name)
+			require.NoError(t, line.SameReply(r.Run(p.Model, reply.Now), reply), name)
 		}
 		p.startOver(t)
 	}

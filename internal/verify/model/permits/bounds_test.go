@@ -32,7 +32,7 @@ func (p *player) must(t *testing.T, r Request) lua.Tuple {
 }
 
 // later is a not-after that does not come.
-func (p *player) later() int64 { return p.now + 60*stage.Minute }
+func (p *player) later() int64 { return p.Now + 60*stage.Minute }
 
 // ticket is one with a lease of ten seconds and a first one of two.
 func ticket(client string, number int, kind byte, permits int64) string {
@@ -58,7 +58,7 @@ func (p *player) holds(t *testing.T, ticket string) lua.Tuple {
 // waits queues a ticket whose client hears.
 func (p *player) waits(t *testing.T, client int, ticket string) lua.Tuple {
 	t.Helper()
-	require.NoError(t, p.hear(client, true))
+	require.NoError(t, p.Hear(client, true))
 	reply := p.must(t, p.asks(ticket, lua.Wait))
 	require.Equal(t, lua.Waiting, reply.Status)
 	return reply
@@ -69,12 +69,12 @@ func TestHundredsOfReadersAreLetInByFewScripts(t *testing.T) {
 	onBoth(t, true, 0, func(t *testing.T, p *player) {
 		writer := ticket("d", 1, lua.Write, p.limit)
 		p.holds(t, writer)
-		require.NoError(t, p.hear(0, true))
-		require.NoError(t, p.hear(1, true))
+		require.NoError(t, p.Hear(0, true))
+		require.NoError(t, p.Hear(1, true))
 		var readers []lua.Arrival
 		for i := range 600 {
 			reader := ticket(stage.ClientName(i/300), 1e18+i, lua.Read, 1)
-			readers = append(readers, lua.Arrival{Ticket: reader, Arrival: p.now - 1000 + int64(i)})
+			readers = append(readers, lua.Arrival{Ticket: reader, Arrival: p.Now - 1000 + int64(i)})
 		}
 		require.NoError(t, p.put(readers))
 		reply := p.must(t, End{Ticket: writer})
@@ -93,18 +93,18 @@ func TestHundredsOfReadersAreLetInByFewScripts(t *testing.T) {
 // Leases that run out together are ended 128 a script.
 func TestHundredsOfLeasesRunOutTogether(t *testing.T) {
 	onBoth(t, false, 300, func(t *testing.T, p *player) {
-		require.NoError(t, p.hear(1, true))
+		require.NoError(t, p.Hear(1, true))
 		for i := range 300 {
 			ask := p.asks(fmt.Sprintf("%s:%d:p:1:1:1", stage.ClientName(i%2), i), lua.Try)
 			if i%3 == 0 {
 				ask.Phase = lua.PhaseFinal
 			}
-			if reply := p.must(t, ask); !p.host.Frozen() && reply.Status == lua.Busy {
+			if reply := p.must(t, ask); !p.Host.Frozen() && reply.Status == lua.Busy {
 				break
 			}
 		}
-		p.host.Pass(2 * stage.Millisecond)
-		stage.Tick(p.host, &p.now)
+		p.Host.Pass(2 * stage.Millisecond)
+		stage.Tick(p.Host, &p.Now)
 		expired := 0
 		for more := true; more; {
 			reply := p.must(t, p.looks("d", lua.Hears))
@@ -113,7 +113,7 @@ func TestHundredsOfLeasesRunOutTogether(t *testing.T) {
 			require.LessOrEqual(t, reply.Expired, mostLapses)
 		}
 		require.Equal(t, "0", p.before[0].Members["used"])
-		if p.host.Frozen() {
+		if p.Host.Frozen() {
 			require.Equal(t, 300, expired)
 		}
 		p.holds(t, ticket("d", 1, lua.Permit, 300))
@@ -166,7 +166,7 @@ func TestAfterAResizeTooMuchIsRefused(t *testing.T) {
 		p.must(t, Resize{Permits: 2})
 		require.Equal(t, []string{"excess 2"}, p.must(t, p.looks("b", lua.Hears, arrivals[1])).States)
 		require.Equal(t, lua.Done, p.must(t, End{Ticket: holder}).Status)
-		require.Equal(t, 1, p.seen["message X"])
+		require.Equal(t, 1, p.Seen["message X"])
 		require.Equal(t, "2", p.before[0].Members["used"])
 		require.Equal(t, lua.Done, p.must(t, Resize{Permits: 9}).Status)
 	})
@@ -188,12 +188,12 @@ func TestANumberThatCannotChangeIsNot(t *testing.T) {
 func TestATimeAheadOfTheClockIsNotBelieved(t *testing.T) {
 	onBoth(t, false, 5, func(t *testing.T, p *player) {
 		made := p.born
-		p.born = p.now + 60*stage.Minute
+		p.born = p.Now + 60*stage.Minute
 		p.holds(t, ticket("a", 1, lua.Permit, 1))
 		p.born, p.limit = made, 4
 		p.holds(t, ticket("b", 1, lua.Permit, 1))
 		require.Equal(t, "4", p.before[0].Members["limit"])
-		p.born, p.limit = p.now+60*stage.Minute, 3
+		p.born, p.limit = p.Now+60*stage.Minute, 3
 		p.holds(t, ticket("c", 1, lua.Permit, 1))
 		require.Equal(t, "4", p.before[0].Members["limit"], "it has another for oldest")
 	})
@@ -204,7 +204,7 @@ func TestAMemberThatIsNoTicketIsDropped(t *testing.T) {
 	onBoth(t, false, 2, func(t *testing.T, p *player) {
 		holder := ticket("d", 1, lua.Permit, 2)
 		p.holds(t, holder)
-		require.NoError(t, p.put([]lua.Arrival{{Ticket: "rubbish", Arrival: p.now - 1000}}))
+		require.NoError(t, p.put([]lua.Arrival{{Ticket: "rubbish", Arrival: p.Now - 1000}}))
 		waiter := p.waits(t, 0, ticket("a", 1, lua.Permit, 1))
 		reply := p.must(t, End{Ticket: holder, Uncounted: true})
 		require.True(t, reply.Has(lua.More))
@@ -224,8 +224,8 @@ func TestARenewalDoesNotShortenWhatAnotherHasProlonged(t *testing.T) {
 			}).Status)
 		}
 		for range 4 { // On a real server nothing passes: there the last one tells.
-			p.host.Pass(5 * stage.Second)
-			stage.Tick(p.host, &p.now)
+			p.Host.Pass(5 * stage.Second)
+			stage.Tick(p.Host, &p.Now)
 			renew(long, a.Token, 900000)
 			renew(short, b.Token, 10000)
 		}

@@ -2,9 +2,6 @@ package permits
 
 import (
 	"fmt"
-	"slices"
-	"strconv"
-	"time"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
@@ -28,42 +25,12 @@ func (p *player) kind(s step) (byte, int64) {
 	return lua.Permit, min(max(n, 1), 1<<53-1)
 }
 
-// crowd puts silent tickets into the queue, as of clients that died while they waited.
-func (p *player) crowd(s step) error {
-	if len(p.model.Queue) > 1000 || p.model.Hash.Scan != nil {
-		return nil // More would only be slower; and nobody comes in behind a cursor without moving it.
-	}
-	kind, n := p.kind(s)
-	first := p.now - int64(s.Size)
-	if len(p.model.Queue) > 0 && s.Ahead {
-		first = p.model.Queue[0].Arrival - int64(s.Size)
-	}
-	var tickets []lua.Arrival
-	for i := range s.Size {
-		p.number++
-		t := lua.Ticket{Client: "dead" + strconv.FormatUint(p.number, 10), Number: p.number, Kind: kind, Permits: n}
-		if s.Single {
-			t.Client = "dead"
-		}
-		t.Lease, t.Grant = 10*time.Second, time.Duration(s.Grant)*time.Millisecond
-		tickets = append(tickets, lua.Arrival{Ticket: t.String(), Arrival: first + int64(i)})
-	}
-	return p.put(tickets)
-}
-
-// put queues tickets by hand.
+// put queues tickets by hand, if there are any.
 func (p *player) put(tickets []lua.Arrival) error {
-	lives := (max(p.model.Hash.Kept-p.now, 0) + 2*stage.Minute) / stage.Millisecond
-	args := []string{"ZADD", p.keys.Queue}
-	for _, a := range tickets {
-		p.model.Enqueue(a.Ticket, a.Arrival)
-		args = append(args, stage.Decimal(a.Arrival), a.Ticket)
+	if len(tickets) == 0 {
+		return nil
 	}
-	p.model.QueueEnds = p.now + lives*stage.Millisecond
-	if err := p.host.Do(args...).Error(); err != nil {
-		return err
-	}
-	if err := p.host.Do("PEXPIRE", p.keys.Queue, stage.Decimal(lives)).Error(); err != nil {
+	if err := p.Put(tickets, max(p.Model.Hash.Kept-p.Now, 0)+2*stage.Minute); err != nil {
 		return err
 	}
 	return p.compare()
@@ -71,14 +38,7 @@ func (p *player) put(tickets []lua.Arrival) error {
 
 // build makes the request of a step from what its client knows, or nil.
 func (p *player) build(s step) Request {
-	notAfter := p.now
-	if !p.host.Frozen() {
-		notAfter += 60 * stage.Minute
-	}
-	if s.Late {
-		notAfter = p.now - 1
-	}
-	floor := [...]int64{0, p.highest, p.highest + 1000, 1<<53 - 2}[s.Floor]
+	notAfter, floor := p.Terms(s, 0)
 	limit, born := p.limit, p.born
 	if born != 0 {
 		born += int64(s.Client) * stage.Second
@@ -86,8 +46,8 @@ func (p *player) build(s step) Request {
 	if s.Other {
 		limit = max(1, limit-1)
 	}
-	t := &p.clients[s.Client][s.Slot]
-	if t.text == "" && (s.Op == line.OpEnd || s.Op == line.OpRenew || s.Op == line.OpForce || s.Op == line.OpDowngrade) {
+	t := &p.Clients[s.Client][s.Slot]
+	if t.Text == "" && (s.Op == line.OpEnd || s.Op == line.OpRenew || s.Op == line.OpForce || s.Op == line.OpDowngrade) {
 		return nil
 	}
 	switch s.Op {
@@ -95,36 +55,36 @@ func (p *player) build(s step) Request {
 		if p.locks && s.Mode == lua.Drain {
 			s.Mode = lua.Try
 		}
-		if p.renumber(t, s); t.arrival == 0 {
-			t.head = s.Head
+		if p.renumber(t, s); t.Arrival == 0 {
+			t.Head = s.Head
 		}
 		r := Ask{
-			Ticket: t.text, Mode: s.Mode, NotAfter: notAfter, Arrival: t.arrival, Head: t.head, Floor: floor,
+			Ticket: t.Text, Mode: s.Mode, NotAfter: notAfter, Arrival: t.Arrival, Head: t.Head, Floor: floor,
 			Uncounted: s.Blank, Phase: s.Phase(), Who: "who of: " + stage.ClientName(s.Client), Limit: limit, Born: born,
 		}
 		if s.Mode == lua.Wait || s.Mode == lua.Look {
-			r.Bound = t.bound
+			r.Bound = t.Bound
 		}
 		return r
 	case line.OpEnd:
-		t.ended = true
-		token := [...]int64{0, 0, 0, 0, 0, t.token, t.token, t.token - 1}[s.Choice]
+		t.Ended = true
+		token := [...]int64{0, 0, 0, 0, 0, t.Token, t.Token, t.Token - 1}[s.Choice]
 		note := ""
 		if s.Choice%2 == 1 {
 			note = "00-a-b~c-01"
 		}
-		return End{Ticket: t.text, Token: max(token, 0), Floor: floor, Uncounted: s.Blank, Note: note, Rests: s.Rests}
+		return End{Ticket: t.Text, Token: max(token, 0), Floor: floor, Uncounted: s.Blank, Note: note, Rests: s.Rests}
 	case line.OpRenew:
-		token := t.token
+		token := t.Token
 		if s.Choice == 7 {
 			token--
 		}
 		return Renew{
-			Ticket: t.text, Token: token, Lease: s.Lease, Phase: s.Phase(), Who: "again", NotAfter: notAfter,
+			Ticket: t.Text, Token: token, Lease: s.Lease, Phase: s.Phase(), Who: "again", NotAfter: notAfter,
 			Wants: s.Wants, Least: s.Least, Stays: s.Least > 0,
 		}
 	case line.OpForce:
-		return Force{Ticket: t.text, Floor: floor, Uncounted: s.Blank}
+		return Force{Ticket: t.Text, Floor: floor, Uncounted: s.Blank}
 	case line.OpResize:
 		if s.Late {
 			return nil // It is lib/once that refuses it.
@@ -137,42 +97,28 @@ func (p *player) build(s step) Request {
 		if !p.locks {
 			return nil
 		}
-		token := t.token
+		token := t.Token
 		if s.Choice == 7 {
 			token--
 		}
-		return Downgrade{Ticket: t.text, Token: token, Floor: floor, Uncounted: s.Blank, NotAfter: notAfter}
+		return Downgrade{Ticket: t.Text, Token: token, Floor: floor, Uncounted: s.Blank, NotAfter: notAfter}
 	}
 	r := Check{
 		Client: stage.ClientName(s.Client), Mode: s.Mode, NotAfter: notAfter, Floor: floor, Uncounted: s.Blank, Limit: limit, Born: born,
-		Bounds: map[string]line.Bound{}, Heads: map[string]int64{},
 	}
-	for i, t := range p.clients[s.Client] {
-		if s.Slots>>i&1 == 1 && t.arrival != 0 && !t.ended {
-			r.Tickets = append(r.Tickets, lua.Arrival{Ticket: t.text, Arrival: t.arrival})
-			r.Heads[t.text] = t.head
-			if t.bound != nil {
-				r.Bounds[t.text] = *t.bound
-			}
-		}
-	}
-	slices.SortFunc(r.Tickets, line.Order)
+	r.Tickets, r.Bounds, r.Heads = p.Waiting(s)
 	r.Together = s.Mode == lua.Hears && len(r.Bounds) == 0 && s.Choice%4 != 0
 	return r
 }
 
 // renumber gives a slot a new ticket where the last one has ended, and for each try.
-func (p *player) renumber(t *slot, s step) {
+func (p *player) renumber(t *line.Slot, s step) {
 	tries := s.Mode == lua.Try || s.Mode == lua.Drain
-	if last, _ := line.Read(t.text); t.text != "" && !t.ended && !s.Fresh && !tries && last.Permits > 0 {
+	if t.Text != "" && !t.Ended && !s.Fresh && !tries && t.Ticket.Permits > 0 {
 		return
 	}
-	p.number++
 	kind, n := p.kind(s)
-	*t = slot{bound: s.Bound, text: lua.Ticket{
-		Client: stage.ClientName(s.Client), Number: p.number, Kind: kind, Permits: n,
-		Lease: time.Duration(s.Lease) * time.Millisecond, Grant: time.Duration(s.Grant) * time.Millisecond,
-	}.String()}
+	*t = p.Fresh(s, kind, n)
 }
 
 // A history is one of a semaphore or a read-write lock.

@@ -3,8 +3,6 @@ package permits
 import (
 	"errors"
 	"fmt"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -15,14 +13,8 @@ import (
 
 // happened is one script that ran, as seen from outside.
 type happened struct {
-	request        Request
-	reply          lua.Tuple
-	sent           []stage.Message
-	now            int64
-	before, after  stage.State
-	hears          map[string]bool
-	muted, blinded bool
-	scan           *line.Scan // the cursor before it
+	line.Happened
+	request Request
 }
 
 // judge holds what servers do against the invariants, whatever the model says.
@@ -37,8 +29,9 @@ type judge struct {
 // step judges one script.
 func (j *judge) step(h happened) error {
 	err := errors.Join(
-		expiry(h), numbers(h), h.adds(), j.tokens(h), h.capacity(), j.stays(h), h.order(), h.busy(), h.dropped(), h.messages(),
-		h.answer(), h.untold(), h.untouched(), h.placed(), h.room(), j.counts(h),
+		expiry(h), h.Numbered(guard, "limit", "stated", "born", "group"), h.adds(), j.tokens(h), h.capacity(), j.stays(h), h.order(), h.busy(), h.dropped(), h.messages(),
+		h.answer(), h.untold(), h.untouched(), h.Placed(h.After[0].Number("used") > 0),
+		h.Room(h.Before[0].Members["high"] != h.After[0].Members["high"]), j.counts(h),
 	)
 	if h.sound() {
 		j.gone = false
@@ -50,7 +43,7 @@ func (j *judge) step(h happened) error {
 // then. It is nobody's place to change what was stated without a time, and who states a time is never refused.
 func (j *judge) counts(h happened) error {
 	j.did = map[string]bool{}
-	was, is := func(field string) int64 { return h.before[0].Number(field) }, func(field string) int64 { return h.after[0].Number(field) }
+	was, is := func(field string) int64 { return h.Before[0].Number(field) }, func(field string) int64 { return h.After[0].Number(field) }
 	want, stated := was("limit"), was("stated")
 	fixed := stated != 0 && was("born") == 0
 	var states, born int64
@@ -66,16 +59,16 @@ func (j *judge) counts(h happened) error {
 			want = was("limit")
 		}
 	}
-	if refused := h.reply.Status == lua.Mismatch; refused && (born != 0 || !fixed) {
+	if refused := h.Reply.Status == lua.Mismatch; refused && (born != 0 || !fixed) {
 		return errors.New("refused for what it states, which may change")
 	}
 	believed := func(at int64) int64 {
-		if at > h.now {
+		if at > h.Now {
 			return 0
 		}
 		return at
 	}
-	if h.reply.Status == lua.Late || was("limit") == 0 || is("limit") == 0 {
+	if h.Reply.Status == lua.Late || was("limit") == 0 || is("limit") == 0 {
 		return nil
 	}
 	switch newer := believed(born) > believed(was("born")); {
@@ -122,60 +115,27 @@ func holdsOf(s stage.State) map[string]record {
 	return holds
 }
 
-// queueOf reads the queue of a state.
-func queueOf(s stage.State) []lua.Arrival {
-	var queue []lua.Arrival
-	for ticket := range s[1].Members {
-		queue = append(queue, lua.Arrival{Ticket: ticket, Arrival: s[1].Number(ticket)})
-	}
-	slices.SortFunc(queue, line.Order)
-	return queue
-}
-
-// caller is the client of a request, which is alive by definition (R5).
-func (h *happened) caller() string {
-	if c, ok := h.request.(Check); ok {
-		return c.Client
-	}
-	switch h.request.(type) {
-	case Ask, End, Downgrade:
-		return lua.TicketClient(h.request.Args()[0])
-	}
-	return ""
-}
-
-// says are what a request says of the floor, and whether subscribers are counted.
-func (h *happened) says() (floor int64, uncounted bool) {
-	switch r := h.request.(type) {
+// says is what a request says that matters to the queue.
+func says(r Request) line.Says {
+	switch r := r.(type) {
 	case Ask:
-		return r.Floor, r.Uncounted
+		return line.Says{Caller: lua.TicketClient(r.Ticket), Floor: r.Floor, Uncounted: r.Uncounted, Ticket: r.Ticket, Bound: r.Bound}
 	case End:
-		return r.Floor, r.Uncounted
+		return line.Says{Caller: lua.TicketClient(r.Ticket), Floor: r.Floor, Uncounted: r.Uncounted}
 	case Check:
-		return r.Floor, r.Uncounted
+		return line.Says{Caller: r.Client, Floor: r.Floor, Uncounted: r.Uncounted, Tickets: r.Tickets, Bounds: r.Bounds}
 	case Force:
-		return r.Floor, r.Uncounted
+		return line.Says{Floor: r.Floor, Uncounted: r.Uncounted}
 	case Resize:
-		return r.Floor, r.Uncounted
+		return line.Says{Floor: r.Floor, Uncounted: r.Uncounted}
 	case Downgrade:
-		return r.Floor, r.Uncounted
+		return line.Says{Caller: lua.TicketClient(r.Ticket), Floor: r.Floor, Uncounted: r.Uncounted}
 	}
-	return 0, false
-}
-
-// alive reports whether a client can be granted: it calls, or is no suspect and is heard for.
-func (h *happened) alive(client string) bool {
-	_, uncounted := h.says()
-	return client == h.caller() || !h.suspect(client) && (h.hears[client] || uncounted || h.blinded)
-}
-
-func (h *happened) suspect(client string) bool {
-	_, marked := h.after[2].Members[client]
-	return marked && h.after[2].Number(client) <= h.now && h.after[0].Members["marked"] != ""
+	return line.Says{}
 }
 
 // sound reports whether the keys were there, and none without the others.
-func (h *happened) sound() bool { return whole(h.after) }
+func (h *happened) sound() bool { return whole(h.After) }
 
 func whole(s stage.State) bool {
 	_, guarded := s[3].Members[guard]
@@ -184,8 +144,8 @@ func whole(s stage.State) bool {
 
 // fresh are the holds that the script granted.
 func (h *happened) fresh() map[string]record {
-	before, fresh := holdsOf(h.before), map[string]record{}
-	for ticket, r := range holdsOf(h.after) {
+	before, fresh := holdsOf(h.Before), map[string]record{}
+	for ticket, r := range holdsOf(h.After) {
 		if lua.Rests(ticket) {
 			continue // Nobody has it.
 		}
@@ -198,52 +158,27 @@ func (h *happened) fresh() map[string]record {
 
 // expiry: every key expires, and those of the holds not before them (I6).
 func expiry(h happened) error {
-	for i, key := range h.after {
+	for i, key := range h.After {
 		if key.Left == stage.Forever {
 			return fmt.Errorf("key %d has no expiry", i)
 		}
 	}
-	if token, left := h.after[0].Number("token"), h.after[0].Left; token != 0 && token < h.now+line.ForgedAhead && left < token-h.now+44*stage.Second {
-		return fmt.Errorf("the lock key lives for %d µs, its token is ahead by %d", left, token-h.now)
+	if token, left := h.After[0].Number("token"), h.After[0].Left; token != 0 && token < h.Now+line.ForgedAhead && left < token-h.Now+44*stage.Second {
+		return fmt.Errorf("the lock key lives for %d µs, its token is ahead by %d", left, token-h.Now)
 	}
 	if !h.sound() {
 		return nil
 	}
-	resized := h.after[0].Members["limit"] != h.after[0].Members["stated"]
-	if left := h.after[0].Left; resized && h.request.Script() == lua.Resize.Plain() && h.reply.Status == lua.Done && left < resizedFor-stage.Second {
+	resized := h.After[0].Members["limit"] != h.After[0].Members["stated"]
+	if left := h.After[0].Left; resized && h.request.Script() == lua.Resize.Plain() && h.Reply.Status == lua.Done && left < resizedFor-stage.Second {
 		return fmt.Errorf("the limit that was set is forgotten in %d µs", left)
 	}
-	for ticket, r := range holdsOf(h.after) {
-		if r.until-h.now > r.lease {
+	for ticket, r := range holdsOf(h.After) {
+		if r.until-h.Now > r.lease {
 			continue // The clock stepped back, and nobody has looked.
 		}
-		if left := min(h.after[0].Left, h.after[3].Left); left < r.until-h.now+44*stage.Second {
-			return fmt.Errorf("the keys live for %d µs, the hold of %s for %d", left, ticket, r.until-h.now)
-		}
-	}
-	return nil
-}
-
-var (
-	number = regexp.MustCompile(`^[1-9][0-9]*$`)
-	cursor = regexp.MustCompile(`^[0-9]+:[1-9][0-9]*:[a-z0-9]*$`)
-)
-
-// numbers: what is stored is written in full.
-func numbers(h happened) error {
-	for _, field := range []string{"limit", "stated", "born", "token", "group", "high", "mark", "kept", "marked"} {
-		if value, ok := h.after[0].Members[field]; ok && !number.MatchString(value) {
-			return fmt.Errorf("%s is stored as %q", field, value)
-		}
-	}
-	if value, ok := h.after[0].Members["scan"]; ok && !cursor.MatchString(value) {
-		return fmt.Errorf("scan is stored as %q", value)
-	}
-	for i, key := range h.after[1:] {
-		for member, score := range key.Members {
-			if !number.MatchString(score) && (i != 2 || member != guard) {
-				return fmt.Errorf("%s has the score %q", member, score)
-			}
+		if left := min(h.After[0].Left, h.After[3].Left); left < r.until-h.Now+44*stage.Second {
+			return fmt.Errorf("the keys live for %d µs, the hold of %s for %d", left, ticket, r.until-h.Now)
 		}
 	}
 	return nil
@@ -255,17 +190,17 @@ func (h *happened) adds() error {
 		return nil
 	}
 	var used int64
-	holds := holdsOf(h.after)
+	holds := holdsOf(h.After)
 	for ticket, r := range holds {
 		used += r.permits
 		if r.until == 0 {
 			return fmt.Errorf("%s holds without an end", ticket)
 		}
 	}
-	if said := h.after[0].Members["used"]; said != stage.Decimal(used) {
+	if said := h.After[0].Members["used"]; said != stage.Decimal(used) {
 		return fmt.Errorf("%d permits are held, and the lock says %q", used, said)
 	}
-	if n := len(h.after[3].Members) - 1; n != len(holds) {
+	if n := len(h.After[3].Members) - 1; n != len(holds) {
 		return fmt.Errorf("%d holds, and %d ends of them", len(holds), n)
 	}
 	return nil
@@ -274,27 +209,26 @@ func (h *happened) adds() error {
 // tokens rise, but readers share one with readers that hold, and a grant lasts for what its ticket says (I2).
 // Where the lock key is lost it is the time that makes them rise.
 func (j *judge) tokens(h happened) error {
-	floor, _ := h.says()
 	given := map[int64]byte{}
-	before, highest := holdsOf(h.before), j.highest
+	before, highest := holdsOf(h.Before), j.highest
 	if j.lost {
 		highest = 0
 	}
 	for ticket, r := range h.fresh() {
 		t, _ := line.Read(ticket)
-		rises := r.token > j.highest || j.lost && h.now <= j.highest
+		rises := r.token > j.highest || j.lost && h.Now <= j.highest
 		if kind, there := given[r.token]; there && (kind != lua.Read || t.Kind != lua.Read) {
 			return fmt.Errorf("%s was given token %d, and so was another", ticket, r.token)
 		}
-		beside := len(before) > 0 && h.before[0].Number("group") == r.token
+		beside := len(before) > 0 && h.Before[0].Number("group") == r.token
 		for other, o := range before {
 			was, _ := line.Read(other)
 			beside = beside || was.Kind == lua.Read && o.token == r.token
 		}
 		shares := t.Kind == lua.Read && beside && r.token >= j.highest
-		forged := floor >= h.now+line.ForgedAhead
-		if !shares && (!rises || r.token < h.now) || r.token <= floor && !forged && !(shares && r.token == floor) {
-			return fmt.Errorf("%s was given token %d after %d, floor %d, at %d", ticket, r.token, j.highest, floor, h.now)
+		forged := h.Floor >= h.Now+line.ForgedAhead
+		if !shares && (!rises || r.token < h.Now) || r.token <= h.Floor && !forged && !(shares && r.token == h.Floor) {
+			return fmt.Errorf("%s was given token %d after %d, floor %d, at %d", ticket, r.token, j.highest, h.Floor, h.Now)
 		}
 		given[r.token] = t.Kind
 		highest = max(highest, r.token)
@@ -302,8 +236,8 @@ func (j *judge) tokens(h happened) error {
 		if r.phase == "g" || r.phase == "r" {
 			lease = min(lease, t.Grant)
 		}
-		if r.until != h.now+lease || r.lease != lease {
-			return fmt.Errorf("%s was granted at %d until %d, not for %d", ticket, h.now, r.until, lease)
+		if r.until != h.Now+lease || r.lease != lease {
+			return fmt.Errorf("%s was granted at %d until %d, not for %d", ticket, h.Now, r.until, lease)
 		}
 		if ask, ok := h.request.(Ask); r.permits != t.Permits && !(ok && ask.Mode == lua.Drain) {
 			return fmt.Errorf("%s was given %d permits", ticket, r.permits)
@@ -320,9 +254,9 @@ func (h *happened) capacity() error {
 	if len(h.fresh()) == 0 {
 		return nil
 	}
-	limit := h.after[0].Number("limit")
+	limit := h.After[0].Number("limit")
 	var used int64
-	holds := holdsOf(h.after)
+	holds := holdsOf(h.After)
 	for ticket, r := range holds {
 		used += r.permits
 		if t, _ := line.Read(ticket); t.Kind == lua.Write && r.permits > 1 && len(holds) > 1 {
@@ -337,10 +271,10 @@ func (h *happened) capacity() error {
 
 // stays: a hold with time left stays until its client or an operator ends it, with its token (I1).
 func (j *judge) stays(h happened) error {
-	after := holdsOf(h.after)
-	for ticket, r := range holdsOf(h.before) {
+	after := holdsOf(h.After)
+	for ticket, r := range holdsOf(h.Before) {
 		now, there := after[ticket]
-		if j.gone || r.until <= h.now || there && now.token == r.token {
+		if j.gone || r.until <= h.Now || there && now.token == r.token {
 			continue
 		}
 		if end, ok := h.request.(End); ok && end.Ticket == ticket && (end.Token == 0 || end.Token == r.token) {
@@ -352,7 +286,7 @@ func (j *judge) stays(h happened) error {
 		if force, ok := h.request.(Force); ok && force.Ticket == ticket {
 			continue
 		}
-		return fmt.Errorf("%s held until %d, and does not at %d", ticket, r.until, h.now)
+		return fmt.Errorf("%s held until %d, and does not at %d", ticket, r.until, h.Now)
 	}
 	return j.rests(h, after)
 }
@@ -362,16 +296,16 @@ func (j *judge) stays(h happened) error {
 func (j *judge) rests(h happened, after map[string]record) error {
 	end, ends := h.request.(End)
 	force, forces := h.request.(Force)
-	for ticket, r := range holdsOf(h.before) {
-		until := min(r.since, h.now) + r.least*stage.Millisecond
-		if now, there := after[ticket]; j.gone || r.least == 0 || until <= h.now || there && now.token == r.token {
+	for ticket, r := range holdsOf(h.Before) {
+		until := min(r.since, h.Now) + r.least*stage.Millisecond
+		if now, there := after[ticket]; j.gone || r.least == 0 || until <= h.Now || there && now.token == r.token {
 			continue
 		}
 		if ends && !end.Rests && end.Ticket == ticket || forces && force.Ticket == ticket {
 			continue
 		}
 		if _, there := after[resting(ticket)]; !there {
-			return fmt.Errorf("%s was to stay taken until %d, and is not at %d", ticket, until, h.now)
+			return fmt.Errorf("%s was to stay taken until %d, and is not at %d", ticket, until, h.Now)
 		}
 	}
 	return nil
