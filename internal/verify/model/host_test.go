@@ -169,15 +169,18 @@ func (h host) state(k lua.Keys) (state, error) {
 	if err != nil {
 		return state{}, err
 	}
-	s := state{State: all}
-	s.past, err = h.Do("LRANGE", k.History, "0", "-1").AsStrSlice()
+	past, left, err := h.past(k)
+	return state{all, past, left}, err
+}
+
+// past is the history of a lock, and for how many µs it is kept.
+func (h host) past(k lua.Keys) (past []string, lasts int64, err error) {
+	past, err = h.Do("LRANGE", k.History, "0", "-1").AsStrSlice()
 	if redisErr, ok := rueidis.IsRedisErr(err); ok && strings.HasPrefix(redisErr.Error(), "WRONGTYPE") {
 		err = nil
 	}
-	if left, _ := h.Do("PTTL", k.History).AsInt64(); left > 0 {
-		s.pastLeft = left * millisecond
-	}
-	return s, err
+	left, _ := h.Do("PTTL", k.History).AsInt64()
+	return past, max(left, 0) * millisecond, err
 }
 
 // order: the first that is alive is granted; where nobody is, whoever asks (I3). A lock is not left free

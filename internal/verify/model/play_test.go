@@ -322,18 +322,18 @@ func (p *player) note(r Request, reply lua.Tuple, messages []stage.Message) {
 
 // compare holds the keys of the server against those of the model.
 func (p *player) compare() error {
-	got, err := p.server.state(p.Keys)
+	err := p.Compare()
+	p.before.State = p.State
+	if err == nil {
+		p.before.past, p.before.pastLeft, err = p.server.past(p.Keys)
+	}
 	if err != nil {
 		return err
 	}
-	p.before = got
-	want := expected(p.Model, p.Now)
+	got, want := p.before, expected(p.Model, p.Now)
 	if !p.server.Frozen() { // What is answered alone by a status does not tell when it was.
 		want.untimed()
 		got.untimed()
-	}
-	if err := stage.Same(p.Keys, want.State, got.State, p.Host.Slack()); err != nil {
-		return err
 	}
 	slack := max(p.Host.Slack(), millisecond) // It is asked for in ms.
 	g, w := got.pastLeft, want.pastLeft

@@ -6,46 +6,25 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// What a step may do.
+// What a step may do beside what others do. One that hears is a candidate, or who observes.
 const (
-	opAsk      = "ask"
-	opEnd      = "end"
-	opRenew    = "renew"
-	opCheck    = "check"
-	opForce    = "force"
 	opProclaim = "proclaim"
 	opLeader   = "leader"
 	opWatch    = "watch"
 	opLook     = "look"
-	opRepeat   = "repeat" // an earlier request, word for word
-	opHear     = "hear"   // a candidate, or who observes
-	opHush     = "hush"
-	opPass     = "pass"
-	opClock    = "clock"
-	opDelete   = "delete"
-	opDeny     = "deny" // the server refuses PUBLISH or NUMSUB to the next request
 )
 
 const (
-	candidates = 3 // of each client one
-	longest    = 60
+	candidates = 3                   // of each client one
+	nobody     = 1<<line.Clients - 1 // hears at the start
 )
 
-// A step is one thing that happens. Each can be taken out of a history, and what is left is a history still.
-type step struct {
-	op     string
-	client int
-	choice int
-	micros int64
-	late   bool // the not-after has passed
-	blank  bool // subscribers are not counted
-	lost   bool // the client does not get the reply
-	twice  bool // sent twice in a row
-}
+type step = line.Step
 
 var (
 	passes = []int64{
@@ -53,8 +32,8 @@ var (
 	}
 	clocks = []int64{-1, -stage.Second, -stage.Minute, stage.Second, stage.Minute, -999}
 	ops    = stage.Weights{
-		{opAsk, 20}, {opEnd, 14}, {opRenew, 6}, {opCheck, 5}, {opForce, 6}, {opProclaim, 26}, {opLeader, 6}, {opWatch, 8},
-		{opLook, 5}, {opRepeat, 4}, {opHear, 5}, {opHush, 2}, {opPass, 7}, {opClock, 1}, {opDelete, 2}, {opDeny, 6},
+		{line.OpAsk, 20}, {line.OpEnd, 14}, {line.OpRenew, 6}, {line.OpCheck, 5}, {line.OpForce, 6}, {opProclaim, 26}, {opLeader, 6}, {opWatch, 8},
+		{opLook, 5}, {line.OpRepeat, 4}, {line.OpHear, 5}, {line.OpHush, 2}, {line.OpPass, 7}, {line.OpClock, 1}, {line.OpDelete, 2}, {line.OpDeny, 6},
 	}
 )
 
@@ -64,34 +43,21 @@ func decode(data []byte) []step {
 }
 
 func decodeStep(a, b, c, d byte) step {
-	s := step{client: int(b) % candidates, choice: int(c) % 8, twice: b >= 192}
-	s.op = ops.Pick(a)
-	switch s.op {
-	case opPass:
-		s.micros = passes[int(c)%len(passes)]
-	case opClock:
-		s.micros = clocks[int(c)%len(clocks)]
+	s := step{Client: int(b) % candidates, Choice: int(c) % 8, Twice: b >= 192}
+	s.Op = ops.Pick(a)
+	switch s.Op {
+	case line.OpPass:
+		s.Micros = passes[int(c)%len(passes)]
+	case line.OpClock:
+		s.Micros = clocks[int(c)%len(clocks)]
 	}
 	variant := d >> 5
-	s.lost, s.blank, s.late = variant == 4, variant == 5, variant == 7 && d&1 == 0
+	s.Lost, s.Blank, s.Late = variant == 4, variant == 5, variant == 7 && d&1 == 0
 	return s
 }
 
 // random makes the bytes of a history from a seed.
 func random(seed uint64) []byte { return stage.Random(seed, 3, 0) }
-
-func (s step) String() string {
-	text := fmt.Sprintf("%s by %s, choice %d", s.op, stage.ClientName(s.client), s.choice)
-	if s.micros != 0 {
-		text += fmt.Sprintf(", %d µs", s.micros)
-	}
-	for what, on := range map[string]bool{"late": s.late, "uncounted": s.blank, "reply lost": s.lost, "twice": s.twice} {
-		if on {
-			text += ", " + what
-		}
-	}
-	return text
-}
 
 func TestMain(m *testing.M) { stage.Main(m) }
 
@@ -103,15 +69,6 @@ var scripts = []*lua.Script{
 var plays = stage.Play[step]{
 	Scripts: scripts, Random: random,
 	Decode: func(data []byte) stage.History[step] { return stage.History[step]{Steps: decode(data), Play: play} },
-}
-
-func play(s stage.Host, seed uint64, h []step, sights map[string]int) error {
-	p, err := newPlayer(s, fmt.Sprint(seed))
-	if err != nil {
-		return err
-	}
-	p.sights = sights
-	return p.play(h)
 }
 
 func TestScriptsDoWhatTheModelDoes(t *testing.T) { plays.Embedded(t, 1, 1000, everySight()) }

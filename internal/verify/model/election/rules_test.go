@@ -21,7 +21,7 @@ func (p *player) must(t *testing.T, r Request) lua.Tuple {
 	return kit.Got(p.send(r))(t)
 }
 
-func (p *player) later() int64 { return p.now + 60*stage.Minute }
+func (p *player) later() int64 { return p.Now + 60*stage.Minute }
 
 func ticketOf(client string) string { return client + ":1:x:1:10000:2000" }
 
@@ -48,7 +48,7 @@ var situations = map[string]func(p *player, t *testing.T){
 func (p *player) everything() map[string]Request {
 	return map[string]Request{
 		"end": End{model.End{Ticket: ticketOf("a")}}, "force": Force{},
-		"proclaim": p.proclaims("a", p.model.Lock.Token, 9, "w"),
+		"proclaim": p.proclaims("a", p.Model.Lock.Token, 9, "w"),
 		"leader":   Leader{}, "watch": Watch{Seen: 1}, "look": Look{Seen: []int64{1}},
 	}
 }
@@ -59,24 +59,24 @@ func TestAKeyOfAnotherTypeIsFoundBeforeTheFirstWrite(t *testing.T) {
 		for situation, set := range situations {
 			for which := range lua.Election.Keys("model", "0").All() {
 				for _, name := range []string{"end", "force", "proclaim", "leader", "watch", "look"} {
-					p := kit.Got(newPlayer(host(s), "0"))(t)
+					p := newPlayer(host(s), "0")
 					set(p, t)
 					require.NoError(t, kit.Err(host(s).Woken(p.heed)))
 					r := p.everything()[name]
 					what := fmt.Sprintf("%s, %s, key %d", situation, name, which)
-					require.NoError(t, s.Remove(p.keys.All()[which]))
-					require.NoError(t, s.Do("SET", p.keys.All()[which], "text").Error())
-					before := kit.Got(s.State(p.keys))(t)
-					_, refused := r.Script().Tuple(host(s).Call(p.keys.All(), r.Script(), r.Args()))
-					after := kit.Got(s.State(p.keys))(t)
+					require.NoError(t, s.Remove(p.Keys.All()[which]))
+					require.NoError(t, s.Do("SET", p.Keys.All()[which], "text").Error())
+					before := kit.Got(s.State(p.Keys))(t)
+					_, refused := r.Script().Tuple(host(s).Call(p.Keys.All(), r.Script(), r.Args()))
+					after := kit.Got(s.State(p.Keys))(t)
 					sent := kit.Got(host(s).Woken(p.heed))(t)
 					if refused != nil {
 						refusals++
 						require.Empty(t, sent, what)
-						require.Equal(t, before.Text(p.keys), after.Text(p.keys), "%s: left half done by %v", what, refused)
+						require.Equal(t, before.Text(p.Keys), after.Text(p.Keys), "%s: left half done by %v", what, refused)
 					}
 					require.False(t, refused == nil && which == 0, "%s: no error", what)
-					require.NoError(t, s.Remove(p.keys.All()...))
+					require.NoError(t, s.Remove(p.Keys.All()...))
 				}
 			}
 		}
@@ -89,7 +89,7 @@ func TestFullMemoryStopsOnlyProclamations(t *testing.T) {
 	t.Parallel()
 	s := stage.Serve(t, scripts...)
 	for _, name := range []string{"end", "force", "proclaim", "leader", "watch", "look"} {
-		p := kit.Got(newPlayer(s, name))(t)
+		p := newPlayer(s, name)
 		situations["leads"](p, t)
 		r := p.everything()[name]
 		s.Fill(true)
@@ -97,7 +97,7 @@ func TestFullMemoryStopsOnlyProclamations(t *testing.T) {
 		s.Fill(false)
 		if name == "proclaim" {
 			require.ErrorContains(t, err, "OOM")
-			require.NoError(t, p.compare(), "and nothing is changed")
+			require.NoError(t, p.Compare(), "and nothing is changed")
 			continue
 		}
 		require.NoError(t, err, name)
@@ -107,13 +107,13 @@ func TestFullMemoryStopsOnlyProclamations(t *testing.T) {
 // A request that was sent before another, and is repeated after it, does not take its value back.
 func TestARepeatedProclamationDoesNotUndoALaterOne(t *testing.T) {
 	stage.Both(t, scripts, func(t *testing.T, s stage.Server) {
-		p := kit.Got(newPlayer(host(s), "0"))(t)
+		p := newPlayer(host(s), "0")
 		situations["leads"](p, t)
-		token := p.model.Lock.Token
+		token := p.Model.Lock.Token
 		first := p.proclaims("a", token, 2, "first")
 		p.must(t, first)
 		p.must(t, p.proclaims("a", token, 3, "second"))
-		revision := p.model.Revision
+		revision := p.Model.Revision
 		reply := p.must(t, first)
 		require.Equal(t, lua.Done, reply.Status)
 		require.Equal(t, revision, reply.Arrival)

@@ -45,9 +45,10 @@ type Player[M Model] struct {
 	Model   M
 	Clients [Clients][]Slot
 	Number  uint64
-	Highest int64 // token that anybody has seen
-	Now     int64 // the newest time of the server
-	Muted   bool  // for the next request
+	Highest int64       // token that anybody has seen
+	Now     int64       // the newest time of the server
+	State   stage.State // the keys after the last step
+	Muted   bool        // for the next request
 	Blinded bool
 	Log     []string
 	Seen    map[string]int // what the replies and messages were, to know that histories reach it
@@ -55,7 +56,7 @@ type Player[M Model] struct {
 
 // NewPlayer begins with no keys, and with so many tickets of each client.
 func NewPlayer[M Model](s stage.Host, k lua.Keys, m M, slots int) *Player[M] {
-	p := &Player[M]{Host: s, Keys: k, Model: m, Now: s.Now(), Seen: map[string]int{}}
+	p := &Player[M]{Host: s, Keys: k, Model: m, Now: s.Now(), State: m.State(0), Seen: map[string]int{}}
 	for i := range p.Clients {
 		p.Clients[i] = make([]Slot, slots)
 	}
@@ -104,6 +105,21 @@ func (p *Player[M]) Around(s Step, expire func() error) (done bool, err error) {
 		return true, nil
 	}
 	return false, nil
+}
+
+// Expire lets the keys of the model go with the time, and looks whether those of the server do.
+func (p *Player[M]) Expire() error {
+	stage.Tick(p.Host, &p.Now)
+	p.Model.Expire(p.Now)
+	return p.Compare()
+}
+
+// Compare holds the keys of the server against those of the model.
+func (p *Player[M]) Compare() (err error) {
+	if p.State, err = p.Host.State(p.Keys); err != nil {
+		return err
+	}
+	return stage.Same(p.Keys, p.Model.State(p.Now), p.State, p.Host.Slack())
 }
 
 // Run runs a script, on a server that may refuse something to it.

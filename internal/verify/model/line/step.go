@@ -161,7 +161,7 @@ func (s Step) String() string {
 	var b stage.Words
 	b.WriteString(s.Op)
 	is := func(ops ...string) bool { return slices.Contains(ops, s.Op) }
-	ticket := is(OpAsk, OpEnd, OpRenew, OpMove, OpForce, OpDowngrade)
+	ticket := !is(OpCheck, OpResize, OpInspect, OpRepeat, OpHear, OpHush, OpPass, OpClock, OpDelete, OpDeny, OpCrowd)
 	request := ticket || is(OpCheck, OpResize)
 	b.Say(ticket, "%s/%d", stage.ClientName(s.Client), s.Slot)
 	b.Say(is(OpCheck), "%s %s slots %b", stage.ClientName(s.Client), s.Mode, s.Slots)

@@ -353,7 +353,7 @@ func TestFullMemoryStopsOnlyWhoWouldAdd(t *testing.T) {
 		for name := range p.everything("", 0) {
 			holder, token := p.scene(t, over)
 			r := p.everything(holder, token)[name]
-			before := p.before.Text(p.Keys)
+			before := p.State.Text(p.Keys)
 			server.Server.Do("CONFIG", "SET", "maxmemory", "1")
 			reply, err := p.run(r)
 			server.Server.Do("CONFIG", "SET", "maxmemory", "0")
@@ -385,7 +385,7 @@ func TestFullMemoryLeavesNothingOfWhatWouldBeNew(t *testing.T) {
 	for name := range newPlayer(server, "bounds", true, 0).everything("", 0) {
 		p := newPlayer(server, "bounds", true, 0)
 		r := p.everything(ticket("a", 1, lua.Write, p.limit), 1)[name]
-		before := p.before.Text(p.Keys)
+		before := p.State.Text(p.Keys)
 		server.Server.Do("CONFIG", "SET", "maxmemory", "1")
 		reply, err := p.run(r)
 		server.Server.Do("CONFIG", "SET", "maxmemory", "0")

@@ -79,12 +79,12 @@ func TestHundredsOfReadersAreLetInByFewScripts(t *testing.T) {
 		require.NoError(t, p.put(readers))
 		reply := p.must(t, End{Ticket: writer})
 		require.True(t, reply.Has(lua.More) && reply.Has(lua.Handed))
-		require.Equal(t, "256", p.before[0].Members["used"])
+		require.Equal(t, "256", p.State[0].Members["used"])
 		for reply.Has(lua.More) {
 			reply = p.must(t, p.looks("d", lua.Hears))
 		}
-		require.Equal(t, "600", p.before[0].Members["used"])
-		require.Equal(t, p.before[0].Members["token"], p.before[0].Members["group"], "one token for all")
+		require.Equal(t, "600", p.State[0].Members["used"])
+		require.Equal(t, p.State[0].Members["token"], p.State[0].Members["group"], "one token for all")
 		last := p.waits(t, 3, ticket("d", 2, lua.Write, p.limit))
 		require.EqualValues(t, 1, last.Place, "those who hold count as one")
 	})
@@ -112,7 +112,7 @@ func TestHundredsOfLeasesRunOutTogether(t *testing.T) {
 			expired += reply.Expired
 			require.LessOrEqual(t, reply.Expired, mostLapses)
 		}
-		require.Equal(t, "0", p.before[0].Members["used"])
+		require.Equal(t, "0", p.State[0].Members["used"])
 		if p.Host.Frozen() {
 			require.Equal(t, 300, expired)
 		}
@@ -131,7 +131,7 @@ func TestALookMakesAForgottenSemaphoreAnew(t *testing.T) {
 		require.Equal(t, []string{lua.StateGranted}, reply.States, "nobody else is known yet")
 		reply = p.must(t, p.looks("a", lua.Hears, lua.Arrival{Ticket: first, Arrival: at.Arrival}))
 		require.Equal(t, []string{"again 1"}, reply.States)
-		require.Equal(t, "2", p.before[0].Members["limit"])
+		require.Equal(t, "2", p.State[0].Members["limit"])
 	})
 }
 
@@ -141,12 +141,12 @@ func TestCountsAreExactUpToTheLargest(t *testing.T) {
 		large, small := ticket("a", 1, lua.Permit, most-1), ticket("a", 2, lua.Permit, 1)
 		p.holds(t, large)
 		p.holds(t, small)
-		require.Equal(t, stage.Decimal(most), p.before[0].Members["used"])
+		require.Equal(t, stage.Decimal(most), p.State[0].Members["used"])
 		p.waits(t, 1, ticket("b", 1, lua.Permit, 2))
 		require.Equal(t, lua.Done, p.must(t, End{Ticket: small}).Status)
-		require.Equal(t, stage.Decimal(most-1), p.before[0].Members["used"], "1 is free, not 2")
+		require.Equal(t, stage.Decimal(most-1), p.State[0].Members["used"], "1 is free, not 2")
 		require.Equal(t, lua.Done, p.must(t, End{Ticket: large}).Status)
-		require.Equal(t, "2", p.before[0].Members["used"])
+		require.Equal(t, "2", p.State[0].Members["used"])
 		drained := p.must(t, p.asks(ticket("c", 1, lua.Permit, 0), lua.Drain))
 		require.Equal(t, lua.Granted, drained.Status)
 		require.EqualValues(t, most-2, drained.Place)
@@ -167,7 +167,7 @@ func TestAfterAResizeTooMuchIsRefused(t *testing.T) {
 		require.Equal(t, []string{"excess 2"}, p.must(t, p.looks("b", lua.Hears, arrivals[1])).States)
 		require.Equal(t, lua.Done, p.must(t, End{Ticket: holder}).Status)
 		require.Equal(t, 1, p.Seen["message X"])
-		require.Equal(t, "2", p.before[0].Members["used"])
+		require.Equal(t, "2", p.State[0].Members["used"])
 		require.Equal(t, lua.Done, p.must(t, Resize{Permits: 9}).Status)
 	})
 }
@@ -180,7 +180,7 @@ func TestANumberThatCannotChangeIsNot(t *testing.T) {
 		require.Equal(t, lua.Mismatch, p.must(t, Resize{Permits: 2}).Status)
 		p.limit = 4
 		require.Equal(t, lua.Mismatch, p.must(t, p.asks(ticket("b", 1, lua.Permit, 1), lua.Try)).Status)
-		require.Equal(t, "5", p.before[0].Members["limit"])
+		require.Equal(t, "5", p.State[0].Members["limit"])
 	})
 }
 
@@ -192,10 +192,10 @@ func TestATimeAheadOfTheClockIsNotBelieved(t *testing.T) {
 		p.holds(t, ticket("a", 1, lua.Permit, 1))
 		p.born, p.limit = made, 4
 		p.holds(t, ticket("b", 1, lua.Permit, 1))
-		require.Equal(t, "4", p.before[0].Members["limit"])
+		require.Equal(t, "4", p.State[0].Members["limit"])
 		p.born, p.limit = p.Now+60*stage.Minute, 3
 		p.holds(t, ticket("c", 1, lua.Permit, 1))
-		require.Equal(t, "4", p.before[0].Members["limit"], "it has another for oldest")
+		require.Equal(t, "4", p.State[0].Members["limit"], "it has another for oldest")
 	})
 }
 

@@ -33,7 +33,7 @@ func (p *player) put(tickets []lua.Arrival) error {
 	if err := p.Put(tickets, max(p.Model.Hash.Kept-p.Now, 0)+2*stage.Minute); err != nil {
 		return err
 	}
-	return p.compare()
+	return p.Compare()
 }
 
 // build makes the request of a step from what its client knows, or nil.

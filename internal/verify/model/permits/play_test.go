@@ -12,12 +12,11 @@ import (
 // player plays one history on a server and on the model.
 type player struct {
 	*line.Player[*Lock]
-	limit  int64 // that is stated
-	born   int64 // when the first of the clients was made; 0: the limit cannot change
-	locks  bool
-	sent   []Request
-	before stage.State // the keys after the last step
-	judge  judge
+	limit int64 // that is stated
+	born  int64 // when the first of the clients was made; 0: the limit cannot change
+	locks bool
+	sent  []Request
+	judge judge
 }
 
 func newPlayer(s stage.Host, name string, locks bool, limit int64) *player {
@@ -26,7 +25,7 @@ func newPlayer(s stage.Host, name string, locks bool, limit int64) *player {
 		proto, limit, born = lua.RWLock, lua.AllReaders, 0
 	}
 	p := line.NewPlayer(s, proto.Keys("model", name), New(), slots)
-	return &player{Player: p, limit: limit, born: born, locks: locks, before: p.Model.State(0)}
+	return &player{Player: p, limit: limit, born: born, locks: locks}
 }
 
 func (p *player) step(s step) error {
@@ -59,12 +58,12 @@ func (p *player) step(s step) error {
 func (p *player) expire() error {
 	stage.Tick(p.Host, &p.Now)
 	p.elapse()
-	for ticket, h := range holdsOf(p.before) {
+	for ticket, h := range holdsOf(p.State) {
 		if _, there := p.Model.Hash.Holds[ticket]; h.until > p.Now && h.until-p.Now <= h.lease && !there {
 			return fmt.Errorf("the key of a lock expired while %s held until %d", ticket, h.until)
 		}
 	}
-	return p.compare()
+	return p.Compare()
 }
 
 // elapse removes what has expired from the model.
@@ -87,7 +86,7 @@ func (p *player) remove(choice int) error {
 	if err := stage.Lose(p.Host, p.Keys, which[:]); err != nil {
 		return err
 	}
-	return p.compare()
+	return p.Compare()
 }
 
 // request sends one request to both and compares what comes of it.
@@ -102,12 +101,12 @@ func (p *player) request(r Request, s step) error {
 	if !s.Twice || !p.Host.Frozen() {
 		return nil
 	}
-	first := p.before
+	first := p.State
 	again, err := p.send(r)
 	if err != nil {
 		return fmt.Errorf("the second time: %w", err)
 	}
-	if err := sameTwice(p.Keys, r, reply, again, first, p.before); err != nil {
+	if err := sameTwice(p.Keys, r, reply, again, first, p.State); err != nil {
 		return fmt.Errorf("sent twice: %w", err)
 	}
 	return nil
@@ -154,12 +153,12 @@ func (p *player) send(r Request) (lua.Tuple, error) {
 	if err := p.Answered(want, reply, messages); err != nil {
 		return reply, err
 	}
-	before := p.before
-	if err := p.compare(); err != nil {
+	before := p.State
+	if err := p.Compare(); err != nil {
 		return reply, err
 	}
 	err = p.judge.step(happened{request: r, Happened: line.Happened{
-		Says: says(r), Reply: reply, Sent: messages, Now: p.Now, Before: before, After: p.before,
+		Says: says(r), Reply: reply, Sent: messages, Now: p.Now, Before: before, After: p.State,
 		Hears: p.Model.Hears, Muted: muted, Blinded: blinded, Scan: scan,
 	}})
 	p.Muted, p.Blinded = false, false
@@ -199,7 +198,7 @@ func (p *player) note(r Request, reply lua.Tuple, messages []stage.Message) {
 	if r, ok := r.(Renew); ok && r.Stays && reply.Status == lua.Granted {
 		p.Seen["stays"]++
 	}
-	for ticket := range p.before[3].Members {
+	for ticket := range p.State[3].Members {
 		if lua.Rests(ticket) {
 			p.Seen["rests "+r.Script().Name]++
 		}
@@ -212,7 +211,7 @@ func (p *player) note(r Request, reply lua.Tuple, messages []stage.Message) {
 	if len(reply.Grants) > 1 {
 		p.Seen["several grants in a reply"]++
 	}
-	if p.before[0].Number("limit") != p.before[0].Number("stated") && p.before[0].Left > resizedFor-stage.Minute {
+	if p.State[0].Number("limit") != p.State[0].Number("stated") && p.State[0].Left > resizedFor-stage.Minute {
 		p.Seen["a month for one that was resized"]++
 	}
 	for what, so := range p.judge.did {
@@ -221,20 +220,10 @@ func (p *player) note(r Request, reply lua.Tuple, messages []stage.Message) {
 		}
 	}
 	for _, field := range []string{"mark", "scan", "group"} {
-		if p.before[0].Members[field] != "" {
+		if p.State[0].Members[field] != "" {
 			p.Seen[field]++
 		}
 	}
-}
-
-// compare holds the keys of the server against those of the model.
-func (p *player) compare() error {
-	got, err := p.Host.State(p.Keys)
-	if err != nil {
-		return err
-	}
-	p.before = got
-	return stage.Same(p.Keys, p.Model.State(p.Now), got, p.Host.Slack())
 }
 
 // inspect holds what is shown against the model.
@@ -250,5 +239,5 @@ func (p *player) inspect() error {
 	if w, g := fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", got); w != g {
 		return fmt.Errorf("  shows     %s\n  should be %s", g, w)
 	}
-	return p.compare()
+	return p.Compare()
 }

@@ -11,36 +11,18 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// What a step may do.
+// What a step may do beside what others do.
 const (
-	opAsk    = "ask"
-	opEnd    = "end"
-	opForce  = "force"
-	opCheck  = "check"
-	opRenew  = "renew"
-	opRaise  = "raise"
-	opAhead  = "ahead"
-	opRepeat = "repeat" // an earlier request, word for word
-	opHear   = "hear"
-	opHush   = "hush"
-	opPass   = "pass"
-	opClock  = "clock"
-	opDelete = "delete"
+	opRaise = "raise"
+	opAhead = "ahead"
 )
 
 const (
-	callers = 3 // of each client one
+	callers = 3                   // of each client one
+	nobody  = 1<<line.Clients - 1 // hears at the start
 )
 
-// A step is one thing that happens. Each can be taken out of a history, and what is left is a history still.
-type step struct {
-	op     string
-	client int
-	choice int
-	micros int64
-	late   bool // the not-after has passed
-	twice  bool // sent twice in a row
-}
+type step = line.Step
 
 var (
 	passes = []int64{
@@ -48,8 +30,8 @@ var (
 	}
 	clocks = []int64{-1, -stage.Second, -stage.Minute, stage.Second, stage.Minute, -999}
 	ops    = stage.Weights{
-		{opAsk, 24}, {opEnd, 10}, {opForce, 4}, {opCheck, 6}, {opRenew, 20}, {opRaise, 24}, {opAhead, 8}, {opRepeat, 6},
-		{opHear, 6}, {opHush, 2}, {opPass, 10}, {opClock, 2}, {opDelete, 2},
+		{line.OpAsk, 24}, {line.OpEnd, 10}, {line.OpForce, 4}, {line.OpCheck, 6}, {line.OpRenew, 20}, {opRaise, 24}, {opAhead, 8}, {line.OpRepeat, 6},
+		{line.OpHear, 6}, {line.OpHush, 2}, {line.OpPass, 10}, {line.OpClock, 2}, {line.OpDelete, 2},
 	}
 )
 
@@ -59,33 +41,19 @@ func decode(data []byte) []step {
 }
 
 func decodeStep(a, b, c, d byte) step {
-	s := step{client: int(b) % callers, choice: int(c) % 8, twice: b >= 192, late: d >= 240}
-	s.op = ops.Pick(a)
-	switch s.op {
-	case opPass:
-		s.micros = passes[s.choice]
-	case opClock:
-		s.micros = clocks[int(c)%len(clocks)]
+	s := step{Client: int(b) % callers, Choice: int(c) % 8, Twice: b >= 192, Late: d >= 240}
+	s.Op = ops.Pick(a)
+	switch s.Op {
+	case line.OpPass:
+		s.Micros = passes[s.Choice]
+	case line.OpClock:
+		s.Micros = clocks[int(c)%len(clocks)]
 	}
 	return s
 }
 
 // random makes the bytes of a history from a seed.
 func random(seed uint64) []byte { return stage.Random(seed, 5, 0) }
-
-func (s step) String() string {
-	text := fmt.Sprintf("%s by %s, choice %d", s.op, stage.ClientName(s.client), s.choice)
-	if s.micros != 0 {
-		text += fmt.Sprintf(", %d µs", s.micros)
-	}
-	if s.late {
-		text += ", late"
-	}
-	if s.twice {
-		text += ", twice"
-	}
-	return text
-}
 
 func TestMain(m *testing.M) { stage.Main(m) }
 
@@ -96,15 +64,6 @@ var scripts = []*lua.Script{
 var plays = stage.Play[step]{
 	Scripts: scripts, Random: random,
 	Decode: func(data []byte) stage.History[step] { return stage.History[step]{Steps: decode(data), Play: play} },
-}
-
-func play(s stage.Host, seed uint64, h []step, sights map[string]int) error {
-	p, err := newPlayer(s, fmt.Sprint(seed))
-	if err != nil {
-		return err
-	}
-	p.sights = sights
-	return p.play(h)
 }
 
 func TestScriptsDoWhatTheModelDoes(t *testing.T) { plays.Embedded(t, 1, 800, everySight()) }
