@@ -53,7 +53,7 @@ race: servers ## what has goroutines, with the race detector
 
 sim-check: servers ## a thousand simulated worlds, histories of real runs, all histories of the models, and cases that -short leaves out
 	$(GOTEST) -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(SIM)')
-	$(GOTEST) -p 2 -run OnRedis $(ARGS) $$(go list $(ALL) | grep -E '$(MODELS)')
+	$(GOTEST) -p 2 -run WhatTheModelDoes $(ARGS) $$(go list $(ALL) | grep -E '$(MODELS)')
 	$(GOTEST) -p 1 -run 'TestConformance|TestNothingIsLeftAfter' $(ARGS) $$(go list $(ALL) | grep -E '$(SLOW)')
 
 faults: servers ## processes and servers in trouble, clusters, failovers
