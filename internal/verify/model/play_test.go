@@ -14,7 +14,6 @@ import (
 type player struct {
 	*line.Player[*Mutex]
 	server host
-	sent   []Request
 	moving []lua.Transit // newest last
 	before state         // the keys after the last step
 	judge  judge
@@ -34,23 +33,8 @@ func (p *player) step(s step) error {
 		return p.remove(s.Choice)
 	case line.OpCrowd:
 		return p.crowd(s)
-	case line.OpRepeat:
-		if len(p.sent) == 0 {
-			return nil
-		}
-		r := p.sent[max(len(p.sent)-1-s.Choice, 0)]
-		if end, ok := r.(End); ok {
-			end.Light = false // The token that it reckons from may be another by now.
-			r = end
-		}
-		return p.request(r, s)
 	}
-	r := p.build(s)
-	if r == nil {
-		return nil
-	}
-	p.sent = append(p.sent, r)
-	return p.request(r, s)
+	return p.Send(s, p.build, p.request)
 }
 
 // expire lets the keys of the model go with the time, and looks whether those of the server do.
@@ -206,6 +190,10 @@ func (p *player) renumber(t *line.Slot, s step) {
 
 // request sends one request to both and compares what comes of it.
 func (p *player) request(r Request, s step) error {
+	if end, ok := r.(End); ok && s.Op == line.OpRepeat {
+		end.Light = false // The token that it reckons from may be another by now.
+		r = end
+	}
 	reply, err := p.send(r)
 	if err != nil {
 		return err

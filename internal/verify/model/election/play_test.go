@@ -16,7 +16,6 @@ type player struct {
 	heed  lua.Keys // of those who observe
 	ears  [stage.Ears]bool
 	seen  int64 // the generation that was last answered to who observes
-	sent  []Request
 	judge *judge
 }
 
@@ -44,26 +43,15 @@ func (p *player) step(s step) error {
 	if done, err := p.Around(s, p.Expire); done {
 		return err
 	}
-	switch s.Op {
-	case line.OpDelete:
+	if s.Op == line.OpDelete {
 		which := [8][3]bool{{true, true, true}, {true}, {true}, {true}, {false, true}, {false, false, true}, {true, true}, {true}}[s.Choice]
 		p.Model.Delete(which[0], which[1], which[2])
 		if err := stage.Lose(p.Host, p.Keys, which[:]); err != nil {
 			return err
 		}
 		return p.Compare()
-	case line.OpRepeat:
-		if len(p.sent) == 0 {
-			return nil
-		}
-		return p.request(p.sent[max(len(p.sent)-1-s.Choice, 0)], s)
 	}
-	r := p.build(s)
-	if r == nil {
-		return nil
-	}
-	p.sent = append(p.sent, r)
-	return p.request(r, s)
+	return p.Send(s, p.build, p.request)
 }
 
 // hear lets one who observes listen, or not any more.

@@ -52,6 +52,8 @@ type Player[M Model] struct {
 	Blinded bool
 	Log     []string
 	Seen    map[string]int // what the replies and messages were, to know that histories reach it
+
+	sent []stage.Request[M]
 }
 
 // NewPlayer begins with no keys, and with so many tickets of each client.
@@ -105,6 +107,22 @@ func (p *Player[M]) Around(s Step, expire func() error) (done bool, err error) {
 		return true, nil
 	}
 	return false, nil
+}
+
+// Send makes the request of a step and sends it, if the step has one; or one that was made before.
+func (p *Player[M]) Send(s Step, build func(Step) stage.Request[M], send func(stage.Request[M], Step) error) error {
+	if s.Op == OpRepeat {
+		if len(p.sent) == 0 {
+			return nil
+		}
+		return send(p.sent[max(len(p.sent)-1-s.Choice, 0)], s)
+	}
+	r := build(s)
+	if r == nil {
+		return nil
+	}
+	p.sent = append(p.sent, r)
+	return send(r, s)
 }
 
 // Expire lets the keys of the model go with the time, and looks whether those of the server do.

@@ -15,7 +15,6 @@ type player struct {
 	limit int64 // that is stated
 	born  int64 // when the first of the clients was made; 0: the limit cannot change
 	locks bool
-	sent  []Request
 	judge judge
 }
 
@@ -40,18 +39,8 @@ func (p *player) step(s step) error {
 		return p.put(p.Crowd(s, p.Model.Hash.Scan, kind, n))
 	case line.OpInspect:
 		return p.inspect()
-	case line.OpRepeat:
-		if len(p.sent) == 0 {
-			return nil
-		}
-		return p.request(p.sent[max(len(p.sent)-1-s.Choice, 0)], s)
 	}
-	r := p.build(s)
-	if r == nil {
-		return nil
-	}
-	p.sent = append(p.sent, r)
-	return p.request(r, s)
+	return p.Send(s, p.build, p.request)
 }
 
 // expire lets the keys of the model go with the time, and looks whether those of the server do.
