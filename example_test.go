@@ -99,6 +99,49 @@ func ExampleNew() {
 	// PONG <nil>
 }
 
+// If the process dies, the next holds within 2 s.
+func ExampleWithLease() {
+	ctx, clients, stop := kit.Ready(1)
+	defer stop()
+
+	held, err := fairlock.New(clients[0], "orders:42", headwaiter.WithLease(2*time.Second)).Lock(ctx)
+	fmt.Println(time.Until(held.Deadline()) < 2*time.Second, err)
+	// Output: true <nil>
+}
+
+func ExampleWithMaxHold() {
+	ctx, clients, stop := kit.Ready(1)
+	defer stop()
+
+	held, err := fairlock.New(clients[0], "slot", headwaiter.WithMaxHold(100*time.Millisecond)).Lock(ctx)
+	if err != nil {
+		panic(err)
+	}
+	<-held.Context().Done()
+	fmt.Println(context.Cause(held.Context()))
+	// Output: lease lost: slot: held for its maximum time
+}
+
+// What replicas may take is bounded by the lease, which runs meanwhile.
+func ExampleWithReplicas() {
+	ctx, clients, stop := kit.Ready(1)
+	defer stop()
+
+	_, err := fairlock.New(clients[0], "ledger", headwaiter.WithReplicas(1, time.Minute)).Lock(ctx)
+	fmt.Println(errors.Is(err, lease.ErrInvalid), strings.Contains(err.Error(), "half the lease"))
+	// Output: true true
+}
+
+// A server that cannot tell since when it has run, as the embedded one, may have forgotten a hold.
+func ExampleWithSafeRestart() {
+	ctx, clients, stop := kit.Ready(1)
+	defer stop()
+
+	_, err := fairlock.New(clients[0], "ledger", headwaiter.WithSafeRestart()).Lock(ctx)
+	fmt.Println("refused:", err != nil)
+	// Output: refused: true
+}
+
 // A job that several processes start at about the same time runs once.
 func ExampleWithMinHold() {
 	ctx, clients, stop := kit.Ready(1)

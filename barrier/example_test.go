@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
@@ -86,15 +85,6 @@ func ExampleBarrier_Name() {
 	fmt.Println(phases.Name(), phases.Parties())
 	// Output:
 	// phases 3
-}
-
-func ExampleBarrier_Parties() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	fmt.Println(barrier.New(clients[0], "phases", 3).Parties())
-	// Output:
-	// 3
 }
 
 func ExampleBarrier_Await() {
@@ -200,19 +190,6 @@ func ExampleWithAction() {
 	// merging, while all wait
 	// 0 <nil>
 	// <nil>
-}
-
-func ExampleWithLease() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	// If its process dies, the others know of it within 2 s.
-	phases := barrier.New(clients[0], "phases", 2, headwaiter.WithLease(2*time.Second))
-	come(phases)
-	info, err := phases.Inspect(context.Background())
-	fmt.Println(info.Holders[0].Left > time.Second, err)
-	// Output:
-	// true <nil>
 }
 
 func ExampleWithLifetime() {

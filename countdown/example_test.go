@@ -60,15 +60,6 @@ func ExampleNew() {
 	// true countdown: count "": invalid argument: the name is empty
 }
 
-func ExampleLatch_Name() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	fmt.Println(countdown.New(clients[0], "migrated").Name())
-	// Output:
-	// migrated
-}
-
 func ExampleLatch_TrySetCount() {
 	ctx, clients, stop := kit.Ready(1)
 	defer stop()

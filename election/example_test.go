@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/headwaiter/headwaiter"
@@ -55,15 +54,6 @@ func ExampleNew() {
 	fmt.Println(errors.Is(err, lease.ErrInvalid), err)
 	// Output:
 	// true election: campaign "": invalid argument: the name is empty
-}
-
-func ExampleElection_Name() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	fmt.Println(election.New(clients[0], "scheduler").Name())
-	// Output:
-	// scheduler
 }
 
 func ExampleElection_Campaign() {
@@ -220,9 +210,9 @@ func ExampleElection_Inspect() {
 		panic(err)
 	}
 	info, err := scheduler.Inspect(ctx)
-	fmt.Println(info.Held, info.Holder.Client == clients[0].ID(), info.Token == l.Token(), info.Waiting, err)
+	fmt.Println(scheduler.Name(), info.Held, info.Holder.Client == clients[0].ID(), info.Token == l.Token(), info.Waiting, err)
 	// Output:
-	// true true true 0 <nil>
+	// scheduler true true true 0 <nil>
 }
 
 func ExampleElection_ForceRelease() {
@@ -237,63 +227,4 @@ func ExampleElection_ForceRelease() {
 	fmt.Println(out.Client == clients[0].ID(), err)
 	// Output:
 	// true <nil>
-}
-
-func ExampleWithLease() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	_, err := election.New(clients[0], "scheduler", headwaiter.WithLease(time.Nanosecond)).Campaign(context.Background(), "")
-	fmt.Println(errors.Is(err, lease.ErrInvalid))
-	// Output:
-	// true
-}
-
-func ExampleWithMaxHold() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	rota := election.New(clients[0], "rota", headwaiter.WithMaxHold(200*time.Millisecond))
-	l, err := rota.Campaign(context.Background(), "mine, for a while")
-	if err != nil {
-		panic(err)
-	}
-	<-l.Context().Done()
-	fmt.Println(errors.Is(context.Cause(l.Context()), lease.ErrMaxHold))
-	// Output:
-	// true
-}
-
-func ExampleWithPriority() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	// It leads before candidates of priority 0 that came up to a minute earlier.
-	preferred := election.New(clients[0], "scheduler", headwaiter.WithPriority(60))
-	l, err := preferred.Campaign(context.Background(), "the large machine")
-	fmt.Println(l.Token() > 0, err)
-	// Output:
-	// true <nil>
-}
-
-func ExampleWithReplicas() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	careful := election.New(clients[0], "scheduler", headwaiter.WithReplicas(1, time.Minute))
-	_, err := careful.Campaign(context.Background(), "10.0.0.1:7000")
-	fmt.Println(errors.Is(err, lease.ErrInvalid), strings.Contains(err.Error(), "half the lease"))
-	// Output:
-	// true true
-}
-
-// A server that cannot tell since when it has run, as the embedded one, may have forgotten a hold.
-func ExampleWithSafeRestart() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	careful := election.New(clients[0], "ledger", headwaiter.WithSafeRestart())
-	_, err := careful.Campaign(context.Background(), "10.0.0.1:7000")
-	fmt.Println("refused:", err != nil)
-	// Output: refused: true
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"time"
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
@@ -63,27 +61,4 @@ func ExampleWithCohort() {
 	}
 	fmt.Println(sum)
 	// Output: 8
-}
-
-// What replicas may take is bounded by the lease, which runs meanwhile.
-func ExampleWithReplicas() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	careful := fairlock.New(clients[0], "ledger", headwaiter.WithReplicas(1, time.Minute))
-	_, err := careful.Lock(context.Background())
-	fmt.Println(errors.Is(err, lease.ErrInvalid), strings.Contains(err.Error(), "half the lease"))
-	// Output:
-	// true true
-}
-
-// A server that cannot tell since when it has run, as the embedded one, may have forgotten a hold.
-func ExampleWithSafeRestart() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	careful := fairlock.New(clients[0], "ledger", headwaiter.WithSafeRestart())
-	_, err := careful.Lock(context.Background())
-	fmt.Println("refused:", err != nil)
-	// Output: refused: true
 }

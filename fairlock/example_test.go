@@ -186,34 +186,6 @@ func ExampleMutex_ForceRelease() {
 	// true lease lost: device: released elsewhere by force
 }
 
-func ExampleWithMaxHold() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	short := fairlock.New(clients[0], "slot", headwaiter.WithMaxHold(100*time.Millisecond))
-	held, err := short.Lock(context.Background())
-	if err != nil {
-		panic(err)
-	}
-	<-held.Context().Done()
-	fmt.Println(context.Cause(held.Context()))
-	// Output:
-	// lease lost: slot: held for its maximum time
-}
-
-func ExampleWithPriority() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	urgent := fairlock.New(clients[0], "printer", headwaiter.WithPriority(1))
-	held, err := urgent.Lock(context.Background())
-	fmt.Println(err)
-	fmt.Println(held.Release(context.Background()))
-	// Output:
-	// <nil>
-	// <nil>
-}
-
 // Another wait and another lease for one call are those of another handle, which is only a name: nothing is sent for it.
 func ExampleNew_oneCall() {
 	ctx, clients, stop := kit.Ready(1)

@@ -127,10 +127,11 @@ func ExampleMutex_Inspect() {
 
 	held := kit.Must(reentrant.New(clients[0], "report").Lock(ctx))
 	defer held.Release(ctx)
-	info, err := reentrant.New(clients[1], "report").Inspect(ctx)
-	fmt.Println(info.Held, info.Holder.Client == clients[0].ID(), info.Token == held.Token(), info.Waiting, err)
+	report := reentrant.New(clients[1], "report")
+	info, err := report.Inspect(ctx)
+	fmt.Println(report.Name(), info.Held, info.Holder.Client == clients[0].ID(), info.Token == held.Token(), info.Waiting, err)
 	// Output:
-	// true true true 0 <nil>
+	// report true true true 0 <nil>
 }
 
 func ExampleMutex_ForceRelease() {
@@ -148,69 +149,4 @@ func ExampleMutex_ForceRelease() {
 	// <nil>
 	// <nil>
 	// lease lost: device: released elsewhere by force
-}
-
-func ExampleMutex_Name() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-	fmt.Println(reentrant.New(clients[0], "orders:42").Name())
-	// Output:
-	// orders:42
-}
-
-func ExampleWithLease() {
-	ctx, clients, stop := kit.Ready(1)
-	defer stop()
-
-	patient := reentrant.New(clients[0], "report", headwaiter.WithLease(time.Minute))
-	held := kit.Must(patient.Lock(ctx))
-	fmt.Println(time.Until(held.Deadline()) > 50*time.Second)
-	fmt.Println(held.Release(ctx))
-	// Output:
-	// true
-	// <nil>
-}
-
-func ExampleWithMaxHold() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	short := reentrant.New(clients[0], "slot", headwaiter.WithMaxHold(100*time.Millisecond))
-	held := kit.Must(short.Lock(context.Background()))
-	<-held.Context().Done()
-	fmt.Println(context.Cause(held.Context()))
-	// Output:
-	// lease lost: slot: held for its maximum time
-}
-
-func ExampleWithPriority() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	urgent := reentrant.New(clients[0], "printer", headwaiter.WithPriority(1))
-	held := kit.Must(urgent.Lock(context.Background()))
-	fmt.Println(held.Release(context.Background()))
-	// Output:
-	// <nil>
-}
-
-func ExampleWithReplicas() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	careful := reentrant.New(clients[0], "ledger", headwaiter.WithReplicas(1, time.Minute))
-	_, err := careful.Lock(context.Background())
-	fmt.Println(errors.Is(err, lease.ErrInvalid)) // Half the lease is the most that replicas may take.
-	// Output: true
-}
-
-// A server that cannot tell since when it has run, as the embedded one, may have forgotten a hold.
-func ExampleWithSafeRestart() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	careful := reentrant.New(clients[0], "ledger", headwaiter.WithSafeRestart())
-	_, err := careful.Lock(context.Background())
-	fmt.Println("refused:", err != nil)
-	// Output: refused: true
 }

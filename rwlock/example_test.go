@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
-	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/rwlock"
@@ -163,10 +161,10 @@ func ExampleRWMutex_Inspect() {
 
 	first, second := kit.Must(config.RLock(ctx)), kit.Must(config.RLock(ctx))
 	info, err := config.Inspect(ctx)
-	fmt.Println(info.Held, len(info.Holders), info.Waiting, err)
+	fmt.Println(config.Name(), info.Held, len(info.Holders), info.Waiting, err)
 	fmt.Println(first.Release(ctx), second.Release(ctx))
 	// Output:
-	// true 2 0 <nil>
+	// config true 2 0 <nil>
 	// <nil> <nil>
 }
 
@@ -207,66 +205,4 @@ func ExampleRWMutex_ForceReleaseHolder() {
 	fmt.Println(err, first.Release(ctx), second.Release(ctx))
 	// Output:
 	// <nil> lease lost: config: released elsewhere by force <nil>
-}
-
-func ExampleRWMutex_Name() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-	fmt.Println(rwlock.New(clients[0], "config").Name())
-	// Output:
-	// config
-}
-
-func ExampleWithLease() {
-	ctx, clients, stop := kit.Ready(1)
-	defer stop()
-
-	held := kit.Must(rwlock.New(clients[0], "config", headwaiter.WithLease(time.Minute)).RLock(ctx))
-	fmt.Println(time.Until(held.Deadline()) > 50*time.Second)
-	fmt.Println(held.Release(ctx))
-	// Output:
-	// true
-	// <nil>
-}
-
-func ExampleWithMaxHold() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	held := kit.Must(rwlock.New(clients[0], "config", headwaiter.WithMaxHold(100*time.Millisecond)).RLock(context.Background()))
-	<-held.Context().Done()
-	fmt.Println(context.Cause(held.Context()))
-	// Output:
-	// lease lost: config: held for its maximum time
-}
-
-func ExampleWithPriority() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	held := kit.Must(rwlock.New(clients[0], "config", headwaiter.WithPriority(1)).Lock(context.Background()))
-	fmt.Println(held.Release(context.Background()))
-	// Output:
-	// <nil>
-}
-
-func ExampleWithReplicas() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	careful := rwlock.New(clients[0], "ledger", headwaiter.WithReplicas(1, time.Minute))
-	_, err := careful.Lock(context.Background())
-	fmt.Println(errors.Is(err, lease.ErrInvalid)) // Half the lease is the most that replicas may take.
-	// Output: true
-}
-
-// A server that cannot tell since when it has run, as the embedded one, may have forgotten a hold.
-func ExampleWithSafeRestart() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	careful := rwlock.New(clients[0], "ledger", headwaiter.WithSafeRestart())
-	_, err := careful.Lock(context.Background())
-	fmt.Println("refused:", err != nil)
-	// Output: refused: true
 }

@@ -142,9 +142,9 @@ func ExampleSemaphore_Inspect() {
 	taken := kit.Must(seats.Acquire(ctx, 2))
 	defer taken.Release(ctx)
 	info, err := seats.Inspect(ctx)
-	fmt.Println(info.Used, "of", info.Limit, "by", len(info.Holders), "waiting", info.Waiting, err)
+	fmt.Println(seats.Name(), info.Used, "of", info.Limit, "by", len(info.Holders), "waiting", info.Waiting, err)
 	// Output:
-	// 2 of 3 by 1 waiting 0 <nil>
+	// seats 2 of 3 by 1 waiting 0 <nil>
 }
 
 func ExampleSemaphore_ForceRelease() {
@@ -183,14 +183,6 @@ func ExampleNew_rollout() {
 	// <nil> <nil>
 }
 
-func ExampleSemaphore_Name() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-	fmt.Println(semaphore.New(clients[0], "seats", 3).Name())
-	// Output:
-	// seats
-}
-
 // At most 3 calls in any 50 ms: a permit comes back when its time is over, not when the call is.
 func ExampleWithoutRenewal() {
 	ctx, clients, stop := kit.Ready(1)
@@ -204,58 +196,4 @@ func ExampleWithoutRenewal() {
 	fmt.Println(time.Since(begun) > 90*time.Millisecond)
 	// Output:
 	// true
-}
-
-func ExampleWithLease() {
-	ctx, clients, stop := kit.Ready(1)
-	defer stop()
-
-	seat := kit.Must(semaphore.New(clients[0], "seats", 3, headwaiter.WithLease(time.Minute)).Acquire(ctx, 1))
-	fmt.Println(time.Until(seat.Deadline()) > 50*time.Second)
-	fmt.Println(seat.Release(ctx))
-	// Output:
-	// true
-	// <nil>
-}
-
-func ExampleWithMaxHold() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	seat := kit.Must(semaphore.New(clients[0], "seats", 3, headwaiter.WithMaxHold(100*time.Millisecond)).Acquire(context.Background(), 1))
-	<-seat.Context().Done()
-	fmt.Println(context.Cause(seat.Context()))
-	// Output:
-	// lease lost: seats: held for its maximum time
-}
-
-func ExampleWithPriority() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	seat := kit.Must(semaphore.New(clients[0], "seats", 3, headwaiter.WithPriority(1)).Acquire(context.Background(), 1))
-	fmt.Println(seat.Release(context.Background()))
-	// Output:
-	// <nil>
-}
-
-func ExampleWithReplicas() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	careful := semaphore.New(clients[0], "ledger", 3, headwaiter.WithReplicas(1, time.Minute))
-	_, err := careful.Acquire(context.Background(), 1)
-	fmt.Println(errors.Is(err, lease.ErrInvalid)) // Half the lease is the most that replicas may take.
-	// Output: true
-}
-
-// A server that cannot tell since when it has run, as the embedded one, may have forgotten a hold.
-func ExampleWithSafeRestart() {
-	clients, stop := kit.Clients(1)
-	defer stop()
-
-	careful := semaphore.New(clients[0], "ledger", 3, headwaiter.WithSafeRestart())
-	_, err := careful.Acquire(context.Background(), 1)
-	fmt.Println("refused:", err != nil)
-	// Output: refused: true
 }

@@ -142,6 +142,14 @@ func TestUnusableOptionsAreRefusedBeforeRedis(t *testing.T) {
 		refused(headwaiter.WithPriority(math.MaxInt), lease.ErrTooLarge, "WithPriority: ")
 		refused(headwaiter.WithPriority(math.MinInt), lease.ErrTooLarge, "WithPriority: ")
 		refused(headwaiter.WithReplicas(-1, time.Second), lease.ErrInvalid, "WithReplicas: ")
+		refused(headwaiter.WithReplicas(1, time.Minute), lease.ErrInvalid, "half the lease")
+	})
+}
+
+// A server that cannot tell since when it has run, as the embedded one, may have forgotten a hold.
+func TestASafeRestartIsNotPromisedByAServerWithoutAnAge(t *testing.T) {
+	eachBubble(t, func(t *testing.T, s *redistest.Embedded, k kind) {
+		require.ErrorContains(t, kit.Err(k.dial(t, s, headwaiter.WithSafeRestart()).lock(t.Context())), "section (server) is not supported")
 	})
 }
 
