@@ -149,7 +149,7 @@ func TestAnActionThatIsDoneAfterTheEndOfItsContextLetsAllPass(t *testing.T) {
 func TestAnActionMayTakeLongerThanTheLease(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		a, b := dial(t, s, 3, headwaiter.WithLease(time.Second)), dial(t, s, 3, headwaiter.WithLease(time.Second))
-		views := func(i int) view { return []view{a, b}[i%2] }
+		views := turns(a, b)
 		slow := newTask()
 		others, last := acts(t, t.Context(), views, slow, slow.run)
 		synctime.Pass(10 * time.Second)
@@ -163,7 +163,7 @@ func TestAnActionMayTakeLongerThanTheLease(t *testing.T) {
 func TestClosingTheClientOfTheActionBreaksTheBarrier(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		a, b, slow := dial(t, s, 2), dial(t, s, 2), newTask()
-		others, last := acts(t, t.Context(), func(i int) view { return []view{a, b}[i] }, slow, slow.untilOver)
+		others, last := acts(t, t.Context(), turns(a, b), slow, slow.untilOver)
 		begun := time.Now()
 		require.NoError(t, b.client.Shutdown(t.Context()))
 		require.ErrorIs(t, last.Err(t), lease.ErrClosed)
@@ -269,7 +269,7 @@ func TestADeadActionIsADeadParty(t *testing.T) {
 		lasts := headwaiter.WithLease(time.Second)
 		far, near := on(t, kit.Dial(t, s, kit.Through(p)), 2, lasts), dial(t, s, 2, lasts)
 		a := newTask()
-		others, last := acts(t, t.Context(), func(i int) view { return []view{near, far}[i] }, a, a.run)
+		others, last := acts(t, t.Context(), turns(near, far), a, a.run)
 		p.Away()
 		fail(t, others...)
 		require.True(t, near.broken(t))
@@ -289,7 +289,7 @@ func lateness(t *testing.T, run func(t *testing.T, late, prompt view, d *faults.
 			d := faults.NewDialer(t, s.Dial)
 			late, prompt := on(t, kit.Dial(t, s, kit.Over(d)), 2), dial(t, s, 2)
 			rest(t, prompt) // Now the server knows the scripts.
-			meet(t, func(i int) view { return []view{late, prompt}[i] })
+			meet(t, turns(late, prompt))
 			run(t, late, prompt, d, by)
 			// Nothing comes after that.
 			rest(t, prompt)

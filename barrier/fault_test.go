@@ -23,8 +23,7 @@ const cuts = 12
 func TestAnArrivalWhoseReplyIsLostIsOneArrival(t *testing.T) {
 	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
 		far, near := on(t, kit.Dial(t, s, kit.Through(p)), 2), dial(t, s, 2)
-		both := []view{far, near}
-		meet(t, func(i int) view { return both[i] })
+		meet(t, turns(far, near))
 		for lost := 0; lost < cuts; {
 			if lost%4 == 0 { // The first to come, which then asks twice more while it waits.
 				p.LoseReplies(2, kit.Runs(lua.Barrier.Ask))
@@ -142,7 +141,7 @@ func TestAResetThatIsRepeatedDoesNotBreakTheNextGeneration(t *testing.T) {
 func TestATripWhoseMessageIsLostIsFoundByAnyPartysCheck(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		a, b := dial(t, s, 4), dial(t, s, 4)
-		views := func(i int) view { return []view{a, b}[i%2] }
+		views := turns(a, b)
 		s.DropPublish(1 << 40)
 		for i := range 20 {
 			calls := gathers(t, views)
@@ -167,7 +166,7 @@ func TestAServerThatForgetsBreaksTheBarrierForAll(t *testing.T) {
 	} {
 		kit.EachOf(t, fault, func(t *testing.T, s redistest.Backend) {
 			a, b := dial(t, s, 4), dial(t, s, 4)
-			views := func(i int) view { return []view{a, b}[i%2] }
+			views := turns(a, b)
 			calls := gathers(t, views)
 			begun := time.Now()
 			do(s)
@@ -183,7 +182,7 @@ func TestAServerThatForgetsBreaksTheBarrierForAll(t *testing.T) {
 func TestAGenerationAfterAFlushPassesWithoutThoseOfTheOldOne(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		a, b := dial(t, s, 3), dial(t, s, 3)
-		views := func(i int) view { return []view{a, b}[i%2] }
+		views := turns(a, b)
 		calls := gathers(t, views)
 		s.Do("FLUSHALL")
 		fresh := b.comes(t, t.Context(), 1)

@@ -45,7 +45,7 @@ func TestInspectTellsWhoHasCome(t *testing.T) {
 func TestMessagesOfOtherGenerationsOpenAndBreakNothing(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		a, b := dial(t, s, 2), dial(t, s, 2)
-		meet(t, func(i int) view { return []view{a, b}[i] })
+		meet(t, turns(a, b))
 		present := a.inspect(t).Token
 		first := a.comes(t, t.Context(), 1)
 		kit.Eventually(t, "the first look", func() bool { return a.client.Stats().Checks > 0 })
@@ -68,7 +68,7 @@ func TestMessagesOfOtherGenerationsOpenAndBreakNothing(t *testing.T) {
 		require.Equal(t, 1, a.inspect(t).Waiting)
 		require.False(t, a.broken(t))
 		pass(t, first, b.party(t.Context()))
-		meet(t, func(i int) view { return []view{b, a}[i] })
+		meet(t, turns(b, a))
 	})
 }
 
@@ -76,7 +76,7 @@ func TestMessagesOfOtherGenerationsOpenAndBreakNothing(t *testing.T) {
 func TestOldRequestsOpenAndBreakNothing(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		a, b := dial(t, s, 2), dial(t, s, 2)
-		views := func(i int) view { return []view{a, b}[i] }
+		views := turns(a, b)
 		for range 3 {
 			first := a.comes(t, t.Context(), 1)
 			old := a.inspect(t)
@@ -116,7 +116,7 @@ func TestABrokenBarrierIsForgottenAfterItsLifetime(t *testing.T) {
 // The behaviour that the JSR-166 TCK tests in CyclicBarrierTest: the names in quotes are cases of package
 // conformance.
 //
-//	testConstructor1 to 3, testGetParties   TestUnusableNumbersOfPartiesAreRefused (input_test.go)
+//	testConstructor1 to 3, testGetParties   TestTheLargestNumberOfPartiesIsKept, TestUnusableNumbersAreRefusedBeforeRedis of package family
 //	testSingleParty                         "parties go on together, each in its place"
 //	testTwoParties                          the same, "nobody is a generation ahead"
 //	testBarrierAction                       TestAnActionRunsOnceThoughRepliesAreLost, action_test.go

@@ -2,7 +2,6 @@ package countdown_test
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"sync/atomic"
@@ -22,59 +21,22 @@ import (
 	"github.com/headwaiter/headwaiter/observe"
 )
 
-// gathering is a number of clients with a number of waits each.
-type gathering struct {
-	views []view
-	calls []*kit.Call[time.Time] // when each wait was over
-}
-
 // gather makes the waits of each of the clients, and returns when all clients hear and all are answered.
-func gather(t *testing.T, s redistest.Backend, views []view, each int) gathering {
+func gather(t *testing.T, s redistest.Backend, views []view, each int) (calls []*kit.Call[struct{}]) {
 	t.Helper()
-	g := gathering{views: views}
 	before := s.CommandStats()["evalsha"]
 	for _, v := range views {
 		for range each {
-			g.calls = append(g.calls, kit.Go(func() (time.Time, error) {
-				err := v.Wait(t.Context())
-				return time.Now(), err
-			}))
+			calls = append(calls, kit.Run(func() error { return v.Wait(t.Context()) }))
 		}
 	}
 	kit.Eventually(t, "all to be answered", func() bool {
-		return s.CommandStats()["evalsha"] >= before+int64(len(g.calls))
+		return s.CommandStats()["evalsha"] >= before+int64(len(calls))
 	})
 	kit.Eventually(t, "all clients to hear", func() bool {
 		return s.Do("PUBSUB", "NUMSUB", views[0].channel()).([]any)[1].(int64) == int64(len(views))
 	})
-	return g
-}
-
-// passed waits until all have passed, and returns when the last did.
-func (g gathering) passed(t *testing.T) time.Time {
-	t.Helper()
-	var last time.Time
-	for _, c := range g.calls {
-		if at := c.Value(t); at.After(last) {
-			last = at
-		}
-	}
-	return last
-}
-
-// heard is how many messages each client has heard.
-func (g gathering) heard() (all []uint64) {
-	for _, v := range g.views {
-		all = append(all, v.client.Stats().Messages)
-	}
-	return all
-}
-
-func times(n int, x uint64) (all []uint64) {
-	for range n {
-		all = append(all, x)
-	}
-	return all
+	return calls
 }
 
 func TestThirtyWaitsOfThreeClientsAreOneMessage(t *testing.T) {
@@ -90,31 +52,36 @@ func TestThirtyWaitsOfThreeClientsAreOneMessage(t *testing.T) {
 				return len(told.Of(observe.Queued)) == int(rounds)*clients*each
 			})
 		}
-		checks := func() (n uint64) {
+		spent := func() (checks uint64, heard []uint64) {
 			for _, v := range views {
-				n += v.client.Stats().Checks
+				now := v.client.Stats()
+				checks, heard = checks+now.Checks, append(heard, now.Messages)
 			}
-			return n
+			return checks, heard
 		}
 		v := dial(t, s)
 		v.set(t, 1)
-		s.ResetStats()                 // Dial has tried what there is.
-		g := gather(t, s, views, each) // Now the server knows the scripts.
+		s.ResetStats()                     // Dial has tried what there is.
+		calls := gather(t, s, views, each) // Now the server knows the scripts.
 		require.EqualValues(t, clients, s.CommandStats()["subscribe"])
 		answered(1)
 		v.down(t, 0)
-		g.passed(t)
+		passed(t, calls...)
 		for round := range uint64(rounds) {
 			v.set(t, 1)
-			before := checks()
+			before, _ := spent()
 			s.ResetStats()
-			g := gather(t, s, views, each)
+			calls := gather(t, s, views, each)
 			answered(round + 2)
 			v.down(t, 0)
-			g.passed(t)
-			kit.Eventually(t, "one message a client", func() bool { return slices.Equal(times(clients, round+2), g.heard()) })
+			passed(t, calls...)
+			kit.Eventually(t, "one message a client", func() bool {
+				_, heard := spent()
+				return slices.Equal(slices.Repeat([]uint64{round + 2}, clients), heard)
+			})
 			got := kit.Scripts(s)
-			looked := int64(checks() - before)
+			checks, _ := spent()
+			looked := int64(checks - before)
 			require.LessOrEqual(t, looked, int64(2*clients), "looks are for what goes wrong")
 			require.InDelta(t, clients*each+1+looked, got["evalsha"], 3, "one may be under way when the counting begins or ends")
 			// Each look counts the subscribers, and so does each ask.
@@ -160,23 +127,18 @@ type view struct {
 // dial returns the latch of the test as a new client sees it.
 func dial(t testing.TB, s redistest.Backend, changes ...func(*headwaiter.Options)) view {
 	t.Helper()
-	c := kit.Dial(t, s, changes...)
-	return view{countdown.New(c, kit.Name(t)), c}
+	return on(t, kit.Dial(t, s, changes...))
 }
 
-// among runs a case on both servers in one client and in two: views(i) is that of the ith caller.
-func among(t *testing.T, run func(t *testing.T, s redistest.Backend, views func(i int) view)) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		for _, clients := range []int{1, 2} {
-			t.Run(fmt.Sprintf("%d clients", clients), func(t *testing.T) {
-				all := make([]view, clients)
-				for i := range all {
-					all[i] = dial(t, s)
-				}
-				run(t, s, func(i int) view { return all[i%clients] })
-			})
-		}
-	})
+// on returns the latch of the test as a client sees it.
+func on(t testing.TB, c *headwaiter.Client) view { return view{countdown.New(c, kit.Name(t)), c} }
+
+// passed asserts that all waits pass.
+func passed(t testing.TB, calls ...*kit.Call[struct{}]) {
+	t.Helper()
+	for _, c := range calls {
+		require.NoError(t, c.Err(t))
+	}
 }
 
 // set closes the latch with a count.
@@ -258,22 +220,11 @@ func TestTheLargestCountIsExact(t *testing.T) {
 	})
 }
 
-func TestAnotherTypeUnderTheKeyIsAnErrorAndStaysAsItIs(t *testing.T) {
+func TestAnotherTypeUnderTheKeyOfRequestsIsAnError(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		v := dial(t, s)
-		lock := keyOf(v.Name())
-		s.Do("SET", lock, "x")
-		_, set := v.TrySetCount(t.Context(), 1)
-		_, down := v.CountDown(t.Context())
-		_, count := v.Count(t.Context())
-		for _, err := range []error{set, down, count, v.Wait(t.Context())} {
-			require.ErrorContains(t, err, "WRONGTYPE")
-		}
-		require.Equal(t, "x", s.Text("GET", lock))
-		s.Do("DEL", lock)
-
 		v.set(t, 2)
-		requests := lua.RequestsKey(lock, v.client.ID())
+		requests := lua.RequestsKey(keyOf(v.Name()), v.client.ID())
 		s.Do("DEL", requests)
 		s.Do("SET", requests, "x")
 		require.ErrorContains(t, kit.Err(v.CountDown(t.Context())), "WRONGTYPE")
@@ -330,9 +281,10 @@ func TestAnOpeningThatMayNotBePublishedIsAnErrorAndOpensAllTheSame(t *testing.T)
 //	testToString                  TestInspectTellsStateAndCount
 
 func TestInspectTellsStateAndCount(t *testing.T) {
-	among(t, func(t *testing.T, s redistest.Backend, views func(int) view) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
+		v := on(t, a)
 		tells := func(state string, initial, left int64) lease.Info {
-			info := kit.Got(views(1).Inspect(t.Context()))(t)
+			info := kit.Got(on(t, b).Inspect(t.Context()))(t)
 			require.Equal(t, state, info.State)
 			require.Equal(t, initial, info.Limit)
 			require.Equal(t, left, info.Used)
@@ -340,13 +292,13 @@ func TestInspectTellsStateAndCount(t *testing.T) {
 			return info
 		}
 		tells("unset", 0, 0)
-		views(0).set(t, 2)
+		v.set(t, 2)
 		first := tells("closed", 2, 2).Token
-		views(0).down(t, 1)
+		v.down(t, 1)
 		require.Equal(t, first, tells("closed", 2, 1).Token)
-		views(0).down(t, 0)
+		v.down(t, 0)
 		require.Equal(t, first, tells("open", 2, 0).Token)
-		views(0).set(t, 7)
+		v.set(t, 7)
 		require.Greater(t, tells("closed", 7, 7).Token, first, "each setting is a generation of its own")
 	})
 }

@@ -43,20 +43,19 @@ func TestAWaiterThatMissedItsOpeningPassesThoughTheLatchIsClosedAgain(t *testing
 }
 
 func TestARemovedLatchIsGoneForThoseWhoWait(t *testing.T) {
-	among(t, func(t *testing.T, s redistest.Backend, views func(int) view) {
-		views(0).set(t, 2)
-		calls := []*kit.Call[struct{}]{views(0).waits(t, t.Context()), views(1).waits(t, t.Context())}
-		removed := kit.Got(views(1).Remove(t.Context()))(t)
-		require.True(t, removed)
+	kit.Pair(t, func(t *testing.T, s redistest.Backend, a, b *headwaiter.Client) {
+		v, other := on(t, a), on(t, b)
+		v.set(t, 2)
+		calls := []*kit.Call[struct{}]{v.waits(t, t.Context()), other.waits(t, t.Context())}
+		require.True(t, kit.Got(other.Remove(t.Context()))(t))
 		for _, c := range calls {
 			require.ErrorIs(t, c.Err(t), countdown.ErrGone)
 		}
-		require.ErrorIs(t, views(0).Wait(t.Context()), countdown.ErrUnset)
-		removed = kit.Got(views(1).Remove(t.Context()))(t)
-		require.False(t, removed)
-		views(0).set(t, 1)
-		views(1).down(t, 0)
-		require.NoError(t, views(1).Wait(t.Context()))
+		require.ErrorIs(t, v.Wait(t.Context()), countdown.ErrUnset)
+		require.False(t, kit.Got(other.Remove(t.Context()))(t))
+		v.set(t, 1)
+		other.down(t, 0)
+		require.NoError(t, other.Wait(t.Context()))
 		kit.Expiring(t, s)
 	})
 }
@@ -162,31 +161,30 @@ func (v view) early(t testing.TB) view {
 }
 
 func TestAWaiterThatComesBeforeTheLatchIsSetWaitsForItsOpening(t *testing.T) {
-	among(t, func(t *testing.T, s redistest.Backend, views func(int) view) {
-		first := views(0).early(t)
-		calls := []*kit.Call[struct{}]{first.waits(t, t.Context()), views(1).early(t).waits(t, t.Context())}
+	kit.Pair(t, func(t *testing.T, s redistest.Backend, a, b *headwaiter.Client) {
+		v, other := on(t, a), on(t, b)
+		first := v.early(t)
+		calls := []*kit.Call[struct{}]{first.waits(t, t.Context()), other.early(t).waits(t, t.Context())}
 		kit.Eventually(t, "the waiters to be heard of", func() bool {
-			info := kit.Got(views(0).Inspect(t.Context()))(t)
+			info := kit.Got(v.Inspect(t.Context()))(t)
 			require.Equal(t, lua.StateUnset, info.State)
 			require.Zero(t, info.Used)
 			return info.Waiting > 0
 		})
 		// For all others it is not set.
-		require.ErrorIs(t, views(1).Wait(t.Context()), countdown.ErrUnset)
-		require.ErrorIs(t, kit.Err(views(1).CountDown(t.Context())), countdown.ErrUnset)
+		require.ErrorIs(t, other.Wait(t.Context()), countdown.ErrUnset)
+		require.ErrorIs(t, kit.Err(other.CountDown(t.Context())), countdown.ErrUnset)
 		require.ErrorIs(t, kit.Err(first.Count(t.Context())), countdown.ErrUnset)
-		require.False(t, kit.Got(views(1).Remove(t.Context()))(t))
+		require.False(t, kit.Got(other.Remove(t.Context()))(t))
 
-		views(1).set(t, 2)
-		require.False(t, kit.Got(views(0).TrySetCount(t.Context(), 5))(t), "it is closed")
-		views(0).down(t, 1)
+		other.set(t, 2)
+		require.False(t, kit.Got(v.TrySetCount(t.Context(), 5))(t), "it is closed")
+		v.down(t, 1)
 		for _, c := range calls {
 			require.False(t, c.Returned())
 		}
-		views(1).down(t, 0)
-		for _, c := range calls {
-			c.Value(t)
-		}
+		other.down(t, 0)
+		passed(t, calls...)
 		require.NoError(t, first.Wait(t.Context()))
 		kit.Expiring(t, s)
 	})

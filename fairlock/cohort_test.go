@@ -3,6 +3,7 @@ package fairlock_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -78,7 +79,7 @@ func overtaken(t *testing.T, passes int) {
 			kit.Release(t, l)
 			synctest.Wait()
 			for _, c := range append([]*call{early, stranger}, late...) {
-				if c.Returned() && !contains(order, c) {
+				if c.Returned() && !slices.Contains(order, c) {
 					l = c.Value(t)
 					order = append(order, c)
 				}
@@ -176,15 +177,6 @@ func inTurn(t *testing.T, l *lease.Lease, calls []*call) {
 		l = c.Value(t)
 	}
 	kit.Release(t, l)
-}
-
-func contains(calls []*call, c *call) bool {
-	for _, other := range calls {
-		if other == c {
-			return true
-		}
-	}
-	return false
 }
 
 func TestAMateThatGivesUpLeavesNothingBehind(t *testing.T) {

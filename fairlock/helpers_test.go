@@ -160,18 +160,7 @@ func (c *contention) cycle(m *fairlock.Mutex) {
 func (c *contention) end(t testing.TB) {
 	t.Helper()
 	c.stop()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c.work.Wait()
-	}()
-	limit := time.NewTimer(2 * kit.Patience)
-	defer limit.Stop()
-	select {
-	case <-done:
-	case <-limit.C:
-		t.Fatal("a call of Lock or Release does not return")
-	}
+	kit.All(t, &c.work)
 	require.Empty(t, c.wrong)
 }
 

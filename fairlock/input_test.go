@@ -3,7 +3,6 @@ package fairlock_test
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -152,50 +151,11 @@ func TestACohortOfLessThanNoneIsNotTooLarge(t *testing.T) {
 	require.ErrorContains(t, err, ": invalid argument: WithCohort: -1 passes must be from 0 to 1024")
 }
 
-// contents is all that is in Redis, but for times to live.
-func contents(t *testing.T, s redistest.Backend) map[string][]string {
-	t.Helper()
-	all := map[string][]string{}
-	for _, key := range s.List("KEYS", "*{*") {
-		switch kind := s.Text("TYPE", key); kind {
-		case "string":
-			all[key] = []string{s.Text("GET", key)}
-		case "hash":
-			fields := s.List("HGETALL", key)
-			for pair := range slices.Chunk(fields, 2) {
-				all[key] = append(all[key], pair[0]+"="+pair[1])
-			}
-			slices.Sort(all[key])
-		case "zset":
-			all[key] = s.List("ZRANGE", key, "0", "-1", "WITHSCORES")
-		default:
-			t.Fatalf("%s is a %s", key, kind)
-		}
-	}
-	return all
-}
-
 // mistyped asserts that an error says that a key has another type, and what to do about it.
 func mistyped(t *testing.T, err error) {
 	t.Helper()
 	kit.Fails(t, err, "WRONGTYPE", "use another name or prefix")
 	require.NotErrorIs(t, err, lease.ErrLost)
-}
-
-func TestALockKeyOfAnotherTypeIsReportedAndLeftAlone(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		m := dialMutex(t, s)
-		lock, _, _ := keysOf(kit.Name(t))
-		s.Do("SET", lock, "somebody else's")
-		before := contents(t, s)
-		mistyped(t, begin(t.Context(), m).Err(t))
-		mistyped(t, kit.Err(m.TryLock(t.Context())))
-		mistyped(t, kit.Err(m.Inspect(t.Context())))
-		mistyped(t, kit.Err(m.ForceRelease(t.Context(), 0)))
-		require.Equal(t, before, contents(t, s))
-		s.Do("DEL", lock)
-		kit.Release(t, hold(t, m))
-	})
 }
 
 func TestAQueueOfAnotherTypeIsReportedAndLeftAlone(t *testing.T) {
@@ -204,22 +164,22 @@ func TestAQueueOfAnotherTypeIsReportedAndLeftAlone(t *testing.T) {
 		l := hold(t, m)
 		lock, queue, _ := keysOf(kit.Name(t))
 		s.Do("SET", queue, "somebody else's")
-		before := contents(t, s)
+		before := kit.Contents(t, s)
 		mistyped(t, begin(t.Context(), other).Err(t))
 		require.ErrorIs(t, kit.Err(other.TryLock(t.Context())), lease.ErrBusy, "it does not need the queue")
 		mistyped(t, kit.Err(other.Inspect(t.Context())))
 		mistyped(t, kit.Err(other.ForceRelease(t.Context(), 0)))
-		require.Equal(t, before, contents(t, s))
+		require.Equal(t, before, kit.Contents(t, s))
 
 		// Nor does a release before which nobody has queued. Any other can do nothing. It says so, and the lease ends the hold.
 		kit.Release(t, l)
 		l = hold(t, m)
 		s.Do("HSET", lock, "high", "1")
-		before = contents(t, s)
+		before = kit.Contents(t, s)
 		err := l.Release(t.Context())
 		require.ErrorIs(t, err, lease.ErrUnconfirmed)
 		mistyped(t, err)
-		require.Equal(t, before, contents(t, s))
+		require.Equal(t, before, kit.Contents(t, s))
 		s.Do("DEL", queue)
 		require.True(t, inspect(t, other).Held)
 		force(t, other)
@@ -236,20 +196,20 @@ func TestSuspectsOfAnotherTypeAreReportedAndLeftAlone(t *testing.T) {
 		expire := func() { s.Do("HSET", lock, "until", fmt.Sprint(s.Int("HGET", lock, "token")+1)) }
 		expire()
 		s.Do("SET", suspects, "somebody else's")
-		before := contents(t, s)
+		before := kit.Contents(t, s)
 		mistyped(t, kit.Err(other.TryLock(t.Context())))
 		mistyped(t, begin(t.Context(), other).Err(t))
-		require.Equal(t, before, contents(t, s))
+		require.Equal(t, before, kit.Contents(t, s))
 
 		s.Do("DEL", suspects)
 		next := hold(t, other) // It finds the lease over, and suspects the first.
 		require.Greater(t, next.Token(), l.Token())
 		require.Equal(t, int64(1), s.Int("ZCARD", suspects))
 		s.Do("SET", suspects, "somebody else's")
-		before = contents(t, s)
+		before = kit.Contents(t, s)
 		mistyped(t, kit.Err(m.TryLock(t.Context())))
 		mistyped(t, kit.Err(other.ForceRelease(t.Context(), 0)))
-		require.Equal(t, before, contents(t, s))
+		require.Equal(t, before, kit.Contents(t, s))
 		s.Do("DEL", suspects)
 		kit.Release(t, next)
 		require.ErrorIs(t, l.Release(t.Context()), lease.ErrLost)
@@ -288,7 +248,7 @@ func TestALockOfAnotherVersionIsReportedAndLeftAlone(t *testing.T) {
 			if s.Do("HSET", lock, "version", version); version == "" {
 				s.Do("HDEL", lock, "version") // As the first version had it.
 			}
-			before := contents(t, s)
+			before := kit.Contents(t, s)
 			names := fmt.Sprintf("in use with version %s of the protocol, and this client has version 3: run one release", cmp.Or(version, "1"))
 			require.ErrorContains(t, begin(t.Context(), other).Err(t), names)
 			_, err := other.TryLock(t.Context())
@@ -296,7 +256,7 @@ func TestALockOfAnotherVersionIsReportedAndLeftAlone(t *testing.T) {
 			require.NotContains(t, err.Error(), "script", "what Redis puts around it")
 			require.ErrorContains(t, kit.Err(other.Inspect(t.Context())), names)
 			require.ErrorContains(t, kit.Err(other.ForceRelease(t.Context(), 0)), names)
-			require.Equal(t, before, contents(t, s))
+			require.Equal(t, before, kit.Contents(t, s))
 		}
 		s.Do("HSET", lock, "version", "3")
 		kit.Release(t, l)

@@ -209,10 +209,10 @@ func TestAnEndThatMayNotPublishLeavesTheHoldAsItWas(t *testing.T) {
 	}
 	s.may("-publish")
 	s.Do("HSET", lock, "since", s.Text("HGET", lock, "token")+":1") // As of a token that was ahead of the clock.
-	before := contents(t, s)
+	before := kit.Contents(t, s)
 	for _, floor := range []string{"0", "5000000"} {
 		require.Equal(t, int64(lua.MoreKeys), release(floor))
-		require.Equal(t, before, contents(t, s))
+		require.Equal(t, before, kit.Contents(t, s))
 	}
 	s.may("+publish")
 	kit.PassOn(t, l, c)
@@ -275,12 +275,12 @@ func TestAUserThatMayDoNothingAnyMoreIsToldAndLeavesNothing(t *testing.T) {
 			c := begin(t.Context(), waiter)
 			queued(t, s.free, 1)
 			s.may(rule)
-			before := contents(t, s)
+			before := kit.Contents(t, s)
 			denied(t, kit.Err(waiter.TryLock(t.Context())))
 			denied(t, begin(t.Context(), holder).Err(t))
 			denied(t, kit.Err(waiter.Inspect(t.Context())))
 			denied(t, kit.Err(waiter.ForceRelease(t.Context(), 0)))
-			require.Equal(t, before, contents(t, s))
+			require.Equal(t, before, kit.Contents(t, s))
 
 			denied(t, c.Err(t))
 			require.ErrorIs(t, kit.Lost(t, l), lease.ErrExpired)
@@ -304,11 +304,11 @@ func TestAReleaseThatIsRefusedIsNotConfirmed(t *testing.T) {
 	m := s.member(t)
 	l := hold(t, m)
 	s.may("-evalsha", "-eval")
-	before := contents(t, s)
+	before := kit.Contents(t, s)
 	err := l.Release(t.Context())
 	require.ErrorIs(t, err, lease.ErrUnconfirmed)
 	denied(t, err)
-	require.Equal(t, before, contents(t, s))
+	require.Equal(t, before, kit.Contents(t, s))
 	require.ErrorIs(t, l.Release(t.Context()), lease.ErrReleased, "a second release is not another try")
 }
 

@@ -33,7 +33,8 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 //	testHasQueuedThreads, testGetQueueLength          TestInspectTellsHoldersAndWaitersInTheirOrder of package family
 //	testDrainPermits                                  TestDrainTakesWhatIsFree
 //	testReducePermits                                 "more permits serve those who wait, fewer keep others out"
-//	testZeroPermits, negative arguments               input_test.go
+//	testZeroPermits, negative arguments               TestRequestsForNoPermitsAreRefusedBeforeRedis,
+//	                                                  TestUnusableNumbersAreRefusedBeforeRedis of package family
 //
 // Left out: serialization, toString, isFair: there are none; and a release without an acquire, because what is
 // released is a lease. That makes a semaphore of 0 permits useless until a Resize, so it is refused. An untimed

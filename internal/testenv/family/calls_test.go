@@ -115,6 +115,47 @@ func TestCallsOfAClosedClientSendNothing(t *testing.T) {
 	})
 }
 
+func TestUnusableNumbersAreRefusedBeforeRedis(t *testing.T) {
+	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
+		for what, of := range map[string]func(n int64) any{
+			"a barrier of ":   func(n int64) any { return barrier.New(c, "name", int(n)) },
+			"a semaphore of ": func(n int64) any { return semaphore.New(c, "name", n) },
+		} {
+			for n, is := range map[int64]error{
+				0: lease.ErrInvalid, -1: lease.ErrInvalid, math.MinInt64: lease.ErrInvalid, 1 << 53: lease.ErrTooLarge, math.MaxInt64: lease.ErrTooLarge,
+			} {
+				rejected(t, s, t.Context(), []any{of(n)}, is, fmt.Sprint(what, n, " p"), func(method string) bool {
+					return strings.HasPrefix(method, "ForceRelease") // Whatever the number is.
+				})
+			}
+		}
+	})
+}
+
+// A key of another type is somebody else's: every call says so, and leaves it as it is.
+func TestAKeyOfAnotherTypeIsReportedAndLeftAlone(t *testing.T) {
+	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
+		for _, kind := range lua.Kinds() {
+			for _, name := range []string{"name", "name:stripes", striped.New(c, "name", 4).Stripe("key")} {
+				s.Do("SET", lua.ProtocolOf(kind).Keys("headwaiter", name).Lock, "somebody else's")
+			}
+		}
+		before := kit.Contents(t, s)
+		for _, v := range everything(c, "name") {
+			for what, call := range methods(t, v, reflect.ValueOf(t.Context()), nil) {
+				if method := what[strings.LastIndex(what, ".")+1:]; method == "HoldCount" || method == "Observe" || method == "ForceReleaseHolder" {
+					continue
+				}
+				err := call()
+				require.ErrorContains(t, err, "WRONGTYPE", what)
+				require.ErrorContains(t, err, "use another name or prefix", what)
+				require.NotErrorIs(t, err, lease.ErrLost, what)
+			}
+		}
+		require.Equal(t, before, kit.Contents(t, s))
+	})
+}
+
 func TestUnusableOptionsAreRefusedBeforeRedis(t *testing.T) {
 	eachServer(t, func(t *testing.T, s redistest.Backend, k kind) {
 		c := kit.Dial(t, s)

@@ -135,7 +135,7 @@ var table = slices.Concat([]fault{
 	// A worker whose connection breaks now gets no other.
 	{"servers/S21", "it refuses connections", under(itRefusesConnections, ends("expired", "unconfirmed")), nil},
 	{"S22", "rights are missing, or taken away", nil, []string{"fairlock.TestAUserThatLacksARightIsToldWhichAtTheStart", "fairlock.TestAUserThatMayDoNothingAnyMoreIsToldAndLeavesNothing", "fairlock.TestAWaiterWhoseChannelsAreTakenGetsInByItsOwnChecks", "fairlock.TestAReleaseThatMayNotPublishSaysSoAndTheNextGetsInByItself"}},
-	{"S23", "a key has another type", nil, []string{"fairlock.TestALockKeyOfAnotherTypeIsReportedAndLeftAlone", "fairlock.TestAQueueOfAnotherTypeIsReportedAndLeftAlone", "fairlock.TestAKeyThatChangesItsTypeEndsHoldsAndWaits", "fairlock.TestSuspectsOfAnotherTypeAreReportedAndLeftAlone", "model.TestAKeyOfAnotherTypeIsFoundBeforeTheFirstWrite"}},
+	{"S23", "a key has another type", nil, []string{"family.TestAKeyOfAnotherTypeIsReportedAndLeftAlone", "fairlock.TestAQueueOfAnotherTypeIsReportedAndLeftAlone", "fairlock.TestAKeyThatChangesItsTypeEndsHoldsAndWaits", "fairlock.TestSuspectsOfAnotherTypeAreReportedAndLeftAlone", "model.TestAKeyOfAnotherTypeIsFoundBeforeTheFirstWrite"}},
 	// Conformance has a deployment of this kind, too.
 	{"S24", "it allows little", nil, []string{"fairlock.TestACommandThatAProviderTookAwayIsNamed", "family.TestTheRightsOfThePageAreEnoughForAll"}},
 	{"servers/S25", "idle connections are cut", under(idleConnectionsAreCut, steady), nil},
@@ -155,7 +155,7 @@ var table = slices.Concat([]fault{
 	{"I1", "names are unusual", nil, []string{"family.TestConformance", "family.TestUnusableNamesAreRefusedBeforeRedis", "family.TestObjectsOfOneNameDoNotMeet"}},
 	{"I2", "objects have one name", nil, []string{"family.TestObjectsOfOneNameDoNotMeet"}},
 	{"I3", "times are unusable", nil, []string{"family.TestUnusableOptionsAreRefusedBeforeRedis", "fairlock.TestExtremeTimesWork", "terms.TestTheFirstLeaseIsNoLongerThanTheMaximumHold"}},
-	{"I4", "counts are at their limits", nil, []string{"countdown.TestTheLargestCountIsExact", "semaphore.TestAsManyPermitsAsCanBeCountedAreCountedExactly", "semaphore.TestNumbersThatNameNoPermitsAreRefusedBeforeRedis", "reentrant.TestMoreEntriesThanTheLimitAreRefused"}},
+	{"I4", "counts are at their limits", nil, []string{"countdown.TestTheLargestCountIsExact", "semaphore.TestAsManyPermitsAsCanBeCountedAreCountedExactly", "family.TestUnusableNumbersAreRefusedBeforeRedis", "semaphore.TestRequestsForNoPermitsAreRefusedBeforeRedis", "reentrant.TestMoreEntriesThanTheLimitAreRefused"}},
 	{"I5", "times have 16 digits", nil, []string{"terms.TestTheLargestTimesAreExactInLua"}},
 	{"I6", "100,000 wait", nil, []string{"model.TestALiveTicketIsReachedBehindThousandsOfSilentOnes", "lua.TestNoScriptTakesLong"}},
 	{"I7", "many clients wait for one lock", nil, []string{"fairlock.TestOnlyTheHeadIsWoken", "family.TestAHandOffIsTwoScriptsAndOneMessage"}},
