@@ -15,10 +15,7 @@ import (
 // heard returns when a client waits for the latch.
 func heard(l *countdown.Latch) {
 	for {
-		info, err := l.Inspect(context.Background())
-		if err != nil {
-			panic(err)
-		}
+		info := kit.Must(l.Inspect(context.Background()))
 		if info.Waiting > 0 {
 			return
 		}
@@ -30,9 +27,7 @@ func Example() {
 	ctx, clients, stop := kit.Ready(3)
 	defer stop()
 
-	if _, err := countdown.New(clients[0], "migrated").TrySetCount(ctx, 2); err != nil {
-		panic(err)
-	}
+	kit.Must(countdown.New(clients[0], "migrated").TrySetCount(ctx, 2))
 	var shards sync.WaitGroup
 	for shard, client := range clients[1:] {
 		shards.Go(func() {
@@ -103,9 +98,7 @@ func ExampleLatch_CountDown() {
 	_, err := migrated.CountDown(ctx)
 	fmt.Println(errors.Is(err, countdown.ErrUnset), err)
 
-	if _, err := migrated.TrySetCount(ctx, 2); err != nil {
-		panic(err)
-	}
+	kit.Must(migrated.TrySetCount(ctx, 2))
 	for range 3 {
 		fmt.Println(migrated.CountDown(ctx))
 	}
@@ -120,9 +113,7 @@ func ExampleLatch_Count() {
 	ctx, clients, stop := kit.Ready(2)
 	defer stop()
 
-	if _, err := countdown.New(clients[0], "migrated").TrySetCount(ctx, 2); err != nil {
-		panic(err)
-	}
+	kit.Must(countdown.New(clients[0], "migrated").TrySetCount(ctx, 2))
 	fmt.Println(countdown.New(clients[1], "migrated").Count(ctx))
 	// Output:
 	// 2 <nil>
@@ -133,9 +124,7 @@ func ExampleLatch_Wait_timeout() {
 	defer stop()
 
 	migrated := countdown.New(clients[0], "migrated")
-	if _, err := migrated.TrySetCount(context.Background(), 1); err != nil {
-		panic(err)
-	}
+	kit.Must(migrated.TrySetCount(context.Background(), 1))
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 300*time.Millisecond, errors.New("the night is over"))
 	defer cancel()
 	err := migrated.Wait(ctx)
@@ -149,9 +138,7 @@ func ExampleLatch_Remove() {
 	defer stop()
 
 	migrated := countdown.New(clients[0], "migrated")
-	if _, err := migrated.TrySetCount(ctx, 1); err != nil {
-		panic(err)
-	}
+	kit.Must(migrated.TrySetCount(ctx, 1))
 	waits := make(chan error)
 	go func() { waits <- countdown.New(clients[1], "migrated").Wait(ctx) }()
 	heard(migrated)
@@ -167,12 +154,8 @@ func ExampleLatch_Inspect() {
 	defer stop()
 
 	migrated := countdown.New(clients[0], "migrated")
-	if _, err := migrated.TrySetCount(ctx, 3); err != nil {
-		panic(err)
-	}
-	if _, err := migrated.CountDown(ctx); err != nil {
-		panic(err)
-	}
+	kit.Must(migrated.TrySetCount(ctx, 3))
+	kit.Must(migrated.CountDown(ctx))
 	info, err := migrated.Inspect(ctx)
 	fmt.Println(info.State, info.Used, "of", info.Limit, "left,", info.Waiting, "clients wait", err)
 	// Output:

@@ -17,17 +17,11 @@ func Example() {
 	ctx, clients, stop := kit.Ready(2)
 	defer stop()
 
-	first, err := election.New(clients[0], "scheduler").Campaign(ctx, "10.0.0.1:7000")
-	if err != nil {
-		panic(err)
-	}
+	first := kit.Must(election.New(clients[0], "scheduler").Campaign(ctx, "10.0.0.1:7000"))
 	second := make(chan *lease.Lease)
 	other := election.New(clients[1], "scheduler")
 	go func() {
-		l, err := other.Campaign(ctx, "10.0.0.2:7000")
-		if err != nil {
-			panic(err)
-		}
+		l := kit.Must(other.Campaign(ctx, "10.0.0.2:7000"))
 		second <- l
 	}()
 
@@ -61,10 +55,7 @@ func ExampleElection_Campaign() {
 	defer stop()
 
 	scheduler := election.New(clients[0], "scheduler", headwaiter.WithLease(5*time.Second))
-	l, err := scheduler.Campaign(context.Background(), "10.0.0.1:7000")
-	if err != nil {
-		panic(err)
-	}
+	l := kit.Must(scheduler.Campaign(context.Background(), "10.0.0.1:7000"))
 	fmt.Println(l.Context().Err())
 	fmt.Println(l.Release(context.Background()))
 	fmt.Println(context.Cause(l.Context()))
@@ -106,14 +97,11 @@ func ExampleElection_Campaign_timeout() {
 	clients, stop := kit.Clients(2)
 	defer stop()
 
-	l, err := election.New(clients[0], "scheduler").Campaign(context.Background(), "10.0.0.1:7000")
-	if err != nil {
-		panic(err)
-	}
+	l := kit.Must(election.New(clients[0], "scheduler").Campaign(context.Background(), "10.0.0.1:7000"))
 	defer func() { _ = l.Release(context.Background()) }()
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
-	_, err = election.New(clients[1], "scheduler").Campaign(ctx, "10.0.0.2:7000")
+	_, err := election.New(clients[1], "scheduler").Campaign(ctx, "10.0.0.2:7000")
 	fmt.Println(errors.Is(err, context.DeadlineExceeded))
 	// Output:
 	// true
@@ -124,18 +112,13 @@ func ExampleElection_Proclaim() {
 	defer stop()
 
 	scheduler := election.New(clients[0], "scheduler")
-	l, err := scheduler.Campaign(ctx, "starting")
-	if err != nil {
-		panic(err)
-	}
+	l := kit.Must(scheduler.Campaign(ctx, "starting"))
 	fmt.Println(scheduler.Proclaim(ctx, l, "ready"))
 	leader, err := scheduler.Leader(ctx)
 	fmt.Println(leader.Value, err)
 
 	// Somebody else takes the lead from it.
-	if _, err := scheduler.ForceRelease(ctx, l.Token()); err != nil {
-		panic(err)
-	}
+	kit.Must(scheduler.ForceRelease(ctx, l.Token()))
 	fmt.Println(errors.Is(scheduler.Proclaim(ctx, l, "still ready"), lease.ErrLost))
 	// Output:
 	// <nil>
@@ -150,10 +133,7 @@ func ExampleElection_Leader() {
 	scheduler := election.New(clients[0], "scheduler")
 	_, err := scheduler.Leader(ctx)
 	fmt.Println(errors.Is(err, lease.ErrNoLeader), err)
-	l, err := scheduler.Campaign(ctx, "10.0.0.1:7000")
-	if err != nil {
-		panic(err)
-	}
+	l := kit.Must(scheduler.Campaign(ctx, "10.0.0.1:7000"))
 	leader, err := scheduler.Leader(ctx)
 	fmt.Println(leader.Value, leader.Token == l.Token(), time.Since(leader.Since) < time.Minute, err)
 	// Output:
@@ -176,10 +156,7 @@ func ExampleElection_Observe() {
 	}
 	show() // Nobody leads yet.
 	scheduler := election.New(clients[0], "scheduler")
-	l, err := scheduler.Campaign(ctx, "starting")
-	if err != nil {
-		panic(err)
-	}
+	l := kit.Must(scheduler.Campaign(ctx, "starting"))
 	show()
 	if err := scheduler.Proclaim(ctx, l, "ready"); err != nil {
 		panic(err)
@@ -205,10 +182,7 @@ func ExampleElection_Inspect() {
 	defer stop()
 
 	scheduler := election.New(clients[0], "scheduler")
-	l, err := scheduler.Campaign(ctx, "10.0.0.1:7000")
-	if err != nil {
-		panic(err)
-	}
+	l := kit.Must(scheduler.Campaign(ctx, "10.0.0.1:7000"))
 	info, err := scheduler.Inspect(ctx)
 	fmt.Println(scheduler.Name(), info.Held, info.Holder.Client == clients[0].ID(), info.Token == l.Token(), info.Waiting, err)
 	// Output:
@@ -219,10 +193,7 @@ func ExampleElection_ForceRelease() {
 	ctx, clients, stop := kit.Ready(2)
 	defer stop()
 
-	l, err := election.New(clients[0], "scheduler").Campaign(ctx, "10.0.0.1:7000")
-	if err != nil {
-		panic(err)
-	}
+	l := kit.Must(election.New(clients[0], "scheduler").Campaign(ctx, "10.0.0.1:7000"))
 	out, err := election.New(clients[1], "scheduler").ForceRelease(ctx, l.Token())
 	fmt.Println(out.Client == clients[0].ID(), err)
 	// Output:

@@ -12,20 +12,14 @@ import (
 func ExampleAdopt() {
 	ctx, clients, end := kit.Ready(2)
 	defer end()
-	l, err := fairlock.New(clients[0], "shift").Lock(ctx)
-	if err != nil {
-		panic(err)
-	}
+	l := kit.Must(fairlock.New(clients[0], "shift").Lock(ctx))
 	text, err := l.HandOver(ctx) // From here on the old process does nothing more that the lock protects.
 	if err != nil {
 		panic(err)
 	}
 
 	// The new process, which got the text through a pipe:
-	next, err := fairlock.Adopt(ctx, clients[1], text)
-	if err != nil {
-		panic(err)
-	}
+	next := kit.Must(fairlock.Adopt(ctx, clients[1], text))
 	defer next.Unlock()
 	fmt.Println("it goes on, and no waiter came in between:", next.Token() > l.Token())
 	_, err = fairlock.Adopt(ctx, clients[1], text)

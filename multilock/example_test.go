@@ -55,10 +55,7 @@ func ExampleWithBound() {
 	// Others wait no longer than that for a name of ours that we cannot use yet.
 	transfer := multilock.New(clients[0], []string{"account:7", "account:3"}, multilock.WithBound(20*time.Millisecond),
 		headwaiter.WithLease(30*time.Second), headwaiter.WithPriority(1))
-	held, err := transfer.Lock(ctx)
-	if err != nil {
-		panic(err)
-	}
+	held := kit.Must(transfer.Lock(ctx))
 	fmt.Println(time.Until(held.Deadline()) > 20*time.Second)
 	fmt.Println(held.Release(ctx))
 	// Output:
@@ -72,18 +69,12 @@ func ExampleLock_ForceRelease() {
 	defer end()
 
 	transfer := multilock.New(clients[0], []string{"account:7", "account:3"})
-	held, err := transfer.Lock(ctx)
-	if err != nil {
-		panic(err)
-	}
-	_, err = transfer.ForceRelease(ctx, held.Token())
+	held := kit.Must(transfer.Lock(ctx))
+	_, err := transfer.ForceRelease(ctx, held.Token())
 	fmt.Println(err)
 	<-held.Context().Done()
 	fmt.Println(errors.Is(context.Cause(held.Context()), lease.ErrForced))
-	again, err := transfer.Lock(ctx)
-	if err != nil {
-		panic(err)
-	}
+	again := kit.Must(transfer.Lock(ctx))
 	fmt.Println(again.Token() > held.Token(), again.Release(ctx))
 	// Output:
 	// <nil>

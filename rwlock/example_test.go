@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
@@ -174,11 +175,8 @@ func ExampleRWMutex_ForceRelease() {
 
 	held := kit.Must(rwlock.New(clients[0], "config").Lock(ctx))
 	config := rwlock.New(clients[1], "config")
-	info, err := config.Inspect(ctx)
-	if err != nil {
-		panic(err)
-	}
-	_, err = config.ForceRelease(ctx, info.Holder.Token)
+	info := kit.Must(config.Inspect(ctx))
+	_, err := config.ForceRelease(ctx, info.Holder.Token)
 	fmt.Println(err)
 	err = held.Release(ctx)
 	fmt.Println(errors.Is(err, lease.ErrLost), err)
@@ -193,15 +191,9 @@ func ExampleRWMutex_ForceReleaseHolder() {
 
 	first, config := kit.Must(rwlock.New(clients[0], "config").RLock(ctx)), rwlock.New(clients[1], "config")
 	second := kit.Must(config.RLock(ctx)) // By the same token.
-	info, err := config.Inspect(ctx)
-	if err != nil {
-		panic(err)
-	}
-	for _, h := range info.Holders {
-		if h.Client == clients[0].ID() {
-			_, err = config.ForceReleaseHolder(ctx, h)
-		}
-	}
+	info := kit.Must(config.Inspect(ctx))
+	i := slices.IndexFunc(info.Holders, func(h lease.Holder) bool { return h.Client == clients[0].ID() })
+	_, err := config.ForceReleaseHolder(ctx, info.Holders[i])
 	fmt.Println(err, first.Release(ctx), second.Release(ctx))
 	// Output:
 	// <nil> lease lost: config: released elsewhere by force <nil>

@@ -153,11 +153,8 @@ func ExampleSemaphore_ForceRelease() {
 
 	taken := kit.Must(semaphore.New(clients[0], "seats", 3).Acquire(ctx, 2))
 	seats := semaphore.New(clients[1], "seats", 3)
-	info, err := seats.Inspect(ctx)
-	if err != nil {
-		panic(err)
-	}
-	_, err = seats.ForceRelease(ctx, info.Holder.Token)
+	info := kit.Must(seats.Inspect(ctx))
+	_, err := seats.ForceRelease(ctx, info.Holder.Token)
 	fmt.Println(err)
 	fmt.Println(seats.Available(ctx))
 	err = taken.Release(ctx)

@@ -31,13 +31,10 @@ func ExampleNew() {
 	ctx, clients, stop := kit.Ready(2)
 	defer stop()
 
-	held, err := striped.New(clients[0], "accounts", 64).Lock(ctx, "account:7")
-	if err != nil {
-		panic(err)
-	}
+	held := kit.Must(striped.New(clients[0], "accounts", 64).Lock(ctx, "account:7"))
 	defer held.Release(ctx)
 
-	_, err = striped.New(clients[1], "accounts", 32).TryLock(ctx, "account:7")
+	_, err := striped.New(clients[1], "accounts", 32).TryLock(ctx, "account:7")
 	fmt.Println(errors.Is(err, lease.ErrMismatch), err)
 	// Output:
 	// true striped: try lock "account:7": another client has stated another limit: 32 stripes here, 64 elsewhere: all have to use the same number; to change it, see package striped
@@ -48,12 +45,9 @@ func ExampleMutex_Lock() {
 	defer stop()
 
 	accounts := striped.New(clients[0], "accounts", 4)
-	held, err := accounts.Lock(ctx, "account:7")
-	if err != nil {
-		panic(err)
-	}
+	held := kit.Must(accounts.Lock(ctx, "account:7"))
 	// Another key of the same stripe is the same lock.
-	_, err = accounts.Lock(held.Context(), "account:9")
+	_, err := accounts.Lock(held.Context(), "account:9")
 	fmt.Println(accounts.Stripe("account:7") == accounts.Stripe("account:9"), errors.Is(err, lease.ErrDeadlock))
 	fmt.Println(held.Release(ctx))
 	// Output:
@@ -65,11 +59,8 @@ func ExampleMutex_TryLock() {
 	ctx, clients, stop := kit.Ready(2)
 	defer stop()
 
-	held, err := striped.New(clients[0], "accounts", 4).Lock(ctx, "account:7")
-	if err != nil {
-		panic(err)
-	}
-	_, err = striped.New(clients[1], "accounts", 4).TryLock(ctx, "account:7")
+	held := kit.Must(striped.New(clients[0], "accounts", 4).Lock(ctx, "account:7"))
+	_, err := striped.New(clients[1], "accounts", 4).TryLock(ctx, "account:7")
 	fmt.Println(errors.Is(err, lease.ErrBusy))
 	fmt.Println(held.Release(ctx))
 	// Output:
@@ -123,12 +114,9 @@ func ExampleMutex_ForceRelease() {
 	ctx, clients, stop := kit.Ready(2)
 	defer stop()
 
-	held, err := striped.New(clients[0], "accounts", 64).Lock(ctx, "account:7")
-	if err != nil {
-		panic(err)
-	}
+	held := kit.Must(striped.New(clients[0], "accounts", 64).Lock(ctx, "account:7"))
 	accounts := striped.New(clients[1], "accounts", 64)
-	_, err = accounts.ForceRelease(ctx, "account:7", held.Token()+1)
+	_, err := accounts.ForceRelease(ctx, "account:7", held.Token()+1)
 	fmt.Println(errors.Is(err, lease.ErrOtherToken))
 	_, err = accounts.ForceRelease(ctx, "account:7", held.Token())
 	fmt.Println(err)

@@ -35,10 +35,7 @@ func ExampleClient_Restored() {
 	clients, end := kit.Clients(1)
 	defer end()
 
-	held, err := fairlock.New(clients[0], "orders:42").Lock(context.Background())
-	if err != nil {
-		panic(err)
-	}
+	held := kit.Must(fairlock.New(clients[0], "orders:42").Lock(context.Background()))
 	before := clients[0].ID()
 	clients[0].Restored() // The first thing after the restore.
 	fmt.Println(context.Cause(held.Context()), clients[0].ID() == before)
@@ -49,9 +46,7 @@ func ExampleServerTime() {
 	clients, end := kit.Clients(1)
 	defer end()
 
-	if _, err := fairlock.New(clients[0], "orders:42").Inspect(context.Background()); err != nil {
-		panic(err)
-	}
+	kit.Must(fairlock.New(clients[0], "orders:42").Inspect(context.Background()))
 	ahead := time.Until(waitqueue.ServerTime(clients[0], "orders:42"))
 	fmt.Println(ahead.Abs() < time.Minute) // The server is on this machine.
 	// Output: true
@@ -64,10 +59,7 @@ func ExampleAbove() {
 
 	elsewhere := uint64(time.Now().Add(time.Hour).UnixMicro()) // More than a day ahead of the server is not believed.
 	waitqueue.Above(clients[0], elsewhere)
-	held, err := fairlock.New(clients[0], "orders:42").Lock(context.Background())
-	if err != nil {
-		panic(err)
-	}
+	held := kit.Must(fairlock.New(clients[0], "orders:42").Lock(context.Background()))
 	fmt.Println(held.Token() > elsewhere)
 	// Output: true
 }
@@ -98,27 +90,15 @@ func ExampleReleaseEach() {
 
 // What looks at servers from outside, as package doctor does, has connections beside those of the protocol.
 func ExampleWiringOf() {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
+	server := kit.Must(miniredis.Run())
 	defer server.Close()
 	ctx := context.Background()
 	options := waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true}}
-	client, err := waitqueue.Dial(options)
-	if err != nil {
-		panic(err)
-	}
-	wiring, err := waitqueue.WiringOf(client)
-	if err != nil {
-		panic(err)
-	}
+	client := kit.Must(waitqueue.Dial(options))
+	wiring := kit.Must(waitqueue.WiringOf(client))
 	probed, err := wiring.Probed(ctx)
 	fmt.Println(wiring.Own, wiring.Skips, probed.Missing, err)
-	held, err := fairlock.New(client, "orders:42").Lock(ctx)
-	if err != nil {
-		panic(err)
-	}
+	held := kit.Must(fairlock.New(client, "orders:42").Lock(ctx))
 	for keys, err := range wiring.Scan(ctx, "headwaiter:lock:*") { // The keys of locks, a page at a time.
 		fmt.Println(keys, err)
 	}
@@ -157,20 +137,11 @@ func ExampleWiringOf() {
 
 // Programs call headwaiter.New, which is the same.
 func ExampleNew() {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
+	server := kit.Must(miniredis.Run())
 	defer server.Close()
-	rc, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true, DisableCache: true})
-	if err != nil {
-		panic(err)
-	}
+	rc := kit.Must(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true, DisableCache: true}))
 	defer rc.Close()
-	client, err := waitqueue.New(rc, waitqueue.Options{})
-	if err != nil {
-		panic(err)
-	}
+	client := kit.Must(waitqueue.New(rc, waitqueue.Options{}))
 	fmt.Println(client.Close())
 	// Output: <nil>
 }
@@ -187,26 +158,17 @@ func ExampleQueue_Claim() {
 
 	// Three tokens: two for calls that are passed the hold.
 	q := clients[0].Queue(lua.Fairlock, "orders:42", waitqueue.DefaultTerms()).For(lua.Exclusive, 3).Refusing(nil)
-	layer, err := q.Layer("example", func() waitqueue.Layer { return &calls{} })
-	if err != nil {
-		panic(err)
-	}
+	layer := kit.Must(q.Layer("example", func() waitqueue.Layer { return &calls{} }))
 	claim := func() *waitqueue.Claim {
 		layer.(*calls).begun++
-		c, err := q.Claim(ctx, false)
-		if err != nil {
-			panic(err)
-		}
+		c := kit.Must(q.Claim(ctx, false))
 		return c
 	}
 	first, second, third, fourth := claim(), claim(), claim(), claim()
 	q.Subscribe() // The third will have to be in the queue at once.
 	fmt.Println(layer.(*calls).begun, fourth.Busy(), fourth.GiveUp(lease.ErrBusy) != nil)
 
-	hold, err := first.Wait(false)
-	if err != nil {
-		panic(err)
-	}
+	hold := kit.Must(first.Wait(false))
 	release := func(context.Context) error { return nil } // What a layer decides here, this example does below.
 	use := hold.Lease(release, nil).Lease()
 	hold.Want(func() {}) // What a layer does when others wait for the hold in the queue.
@@ -215,10 +177,7 @@ func ExampleQueue_Claim() {
 		time.Sleep(time.Millisecond) // The server's clock has to come to the token.
 	}
 	fmt.Println("rests:", hold.Rest(time.Minute))
-	caller, err := q.Caller(ctx)
-	if err != nil {
-		panic(err)
-	}
+	caller := kit.Must(q.Caller(ctx))
 	for !hold.Pass(&caller, false) {
 		time.Sleep(time.Millisecond) // As above.
 	}
@@ -228,7 +187,7 @@ func ExampleQueue_Claim() {
 	ready := make(chan struct{})
 	fmt.Println(hold.Release(ctx, third, func() { close(ready) }), hold.Context().Err(), next.Context().Err())
 	<-ready
-	hold, err = third.Wait(true)
+	hold, err := third.Wait(true)
 	fmt.Println(err, hold.Lease(release, nil).Lease().Token() > next.Token(), hold.Release(ctx, nil, nil))
 	// Output:
 	// 4 <nil> true

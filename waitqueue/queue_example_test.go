@@ -24,11 +24,8 @@ func ExampleClient_Queue() {
 	q := clients[0].Queue(lua.Fairlock, "orders:42", waitqueue.DefaultTerms())
 	fmt.Println(q.Name(), q.Label(), q.Terms().Lease)
 	patient := q.On(waitqueue.With([]fairlock.Option{headwaiter.WithLease(time.Minute)}))
-	held, err := patient.Acquire(ctx)
-	if err != nil {
-		panic(err)
-	}
-	_, err = q.Try(ctx)
+	held := kit.Must(patient.Acquire(ctx))
+	_, err := q.Try(ctx)
 	fmt.Println(errors.Is(err, lease.ErrBusy))
 
 	info, err := q.Inspect(ctx)
@@ -52,11 +49,8 @@ func ExampleQueue_Nested() {
 	ctx := waitqueue.WithOwner(context.Background(), "request 7")
 	once := clients[0].Queue(lua.Reentrant, "orders:42", waitqueue.DefaultTerms())
 	again := once.Nested(waitqueue.Reenters)
-	held, err := again.Acquire(ctx)
-	if err != nil {
-		panic(err)
-	}
-	_, err = again.Acquire(ctx) // of the same owner
+	held := kit.Must(again.Acquire(ctx))
+	_, err := again.Acquire(ctx) // of the same owner
 	fmt.Println(err, again.HoldCount(held.Context(), 0))
 	_, err = once.Acquire(held.Context())
 	fmt.Println(errors.Is(err, lease.ErrDeadlock))
@@ -72,16 +66,11 @@ func ExampleQueue_For() {
 
 	pool := clients[0].Queue(lua.Semaphore, "pool", waitqueue.DefaultTerms()).
 		Nested(waitqueue.Independent).Says(nil, "3").For(lua.Permit, 1)
-	if _, err := pool.Acquire(ctx); err != nil {
-		panic(err)
-	}
+	kit.Must(pool.Acquire(ctx))
 	_, n, err := pool.Drain(ctx)
 	fmt.Println(n, err)
 
-	info, err := pool.Inspect(ctx, "3")
-	if err != nil {
-		panic(err)
-	}
+	info := kit.Must(pool.Inspect(ctx, "3"))
 	_, err = pool.ForceReleaseHolder(ctx, info.Holders[0])
 	fmt.Println(len(info.Holders), err)
 	// Output:
@@ -125,11 +114,8 @@ func ExampleQueue_Spawn() {
 	defer end()
 
 	campaign := clients[0].Queue(lua.Election, "scheduler", waitqueue.DefaultTerms())
-	held, err := campaign.Acquire(ctx)
-	if err != nil {
-		panic(err)
-	}
-	_, err = campaign.CallHeld(ctx, held, lua.ElectionProclaim, time.Minute,
+	held := kit.Must(campaign.Acquire(ctx))
+	_, err := campaign.CallHeld(ctx, held, lua.ElectionProclaim, time.Minute,
 		func(h waitqueue.Holding, a waitqueue.Attempt) []string {
 			return []string{h.Ticket, h.Token, h.Number, h.Who, a.NotAfter, "10.0.0.1:7000"}
 		})
@@ -152,20 +138,11 @@ func ExampleQueue_Adopt() {
 	ctx, clients, end := kit.Ready(2)
 	defer end()
 
-	held, err := fairlock.New(clients[0], "orders:42").Lock(ctx)
-	if err != nil {
-		panic(err)
-	}
-	text, err := held.HandOver(ctx)
-	if err != nil {
-		panic(err)
-	}
+	held := kit.Must(fairlock.New(clients[0], "orders:42").Lock(ctx))
+	text := kit.Must(held.HandOver(ctx))
 	transit, _ := lua.ReadTransit(text)
 	name, _ := transit.Name(lua.Fairlock)
-	next, err := clients[1].Queue(lua.Fairlock, name, waitqueue.DefaultTerms()).Adopt(ctx, transit)
-	if err != nil {
-		panic(err)
-	}
+	next := kit.Must(clients[1].Queue(lua.Fairlock, name, waitqueue.DefaultTerms()).Adopt(ctx, transit))
 	defer next.Unlock()
 	fmt.Println(name, next.Token() > held.Token())
 	// Output: orders:42 true
@@ -183,12 +160,9 @@ func ExampleQueue_Downgrade() {
 			Says(nil, strconv.Itoa(lua.AllReaders)).For(kind, permits)
 	}
 	write := queue(clients[0], lua.Write, lua.AllReaders)
-	held, err := write.Acquire(ctx)
-	if err != nil {
-		panic(err)
-	}
+	held := kit.Must(write.Acquire(ctx))
 	fmt.Println(write.Downgrade(ctx, held))
-	_, err = queue(clients[1], lua.Read, 1).Acquire(ctx)
+	_, err := queue(clients[1], lua.Read, 1).Acquire(ctx)
 	fmt.Println("another reads:", err)
 	// Output:
 	// <nil>
@@ -210,10 +184,7 @@ func ExampleAskAll() {
 			}
 			claims = append(claims, c)
 		}
-		refused, err := waitqueue.AskAll(ctx, claims, false, func() {})
-		if err != nil {
-			panic(err)
-		}
+		refused = kit.Must(waitqueue.AskAll(ctx, claims, false, func() {}))
 		for _, c := range claims {
 			if l := c.Take(); l != nil {
 				held = append(held, l)
