@@ -218,19 +218,13 @@ func TestOnlyTheActionOfTheLastToComeRuns(t *testing.T) {
 	})
 }
 
-// strangers runs a process with parties at a barrier of n.
-func strangers(t *testing.T, s *redistest.Server, v view, n int64, waiters int, lasts time.Duration) *crowd.Crowd {
-	t.Helper()
-	return crowd.Start(t, crowd.Plan{
-		Addr: s.Addr(), Kind: crowd.Barrier, Names: []string{v.Name()}, Clients: 1, Waiters: waiters, N: n, Lease: lasts,
-	})
-}
-
 func TestAStoppedPartyBreaksTheBarrierAndLearnsOfIt(t *testing.T) {
 	s := kit.Start(t)
 	v := dial(t, s, 3, headwaiter.WithLease(time.Second))
 	here := v.comes(t, t.Context(), 1)
-	stopped := strangers(t, s, v, 3, 1, time.Second)
+	stopped := crowd.Start(t, crowd.Plan{
+		Addr: s.Addr(), Kind: crowd.Barrier, Names: []string{v.Name()}, Clients: 1, Waiters: 1, N: 3, Lease: time.Second,
+	})
 	kit.Waiting(t, 2, v.Inspect)
 	stopped.Stop()
 	fail(t, here)
@@ -306,8 +300,7 @@ func TestAnArrivalThatComesTooLateStaysAway(t *testing.T) {
 	lateness(t, func(t *testing.T, late, prompt view, d *faults.Dialer, by time.Duration) {
 		waits := prompt.comes(t, t.Context(), 1)
 		d.Freeze(faults.ToServer)
-		ctx := kit.Within(t, 100*time.Millisecond)
-		require.ErrorIs(t, kit.Err(late.Await(ctx)), context.DeadlineExceeded)
+		require.ErrorIs(t, kit.Err(late.Await(kit.Within(t, 100*time.Millisecond))), context.DeadlineExceeded)
 		synctime.Pass(by)
 		d.Heal()
 		synctest.Wait()

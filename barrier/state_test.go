@@ -159,8 +159,7 @@ func TestAfterEachKindOfBreakAResetMendsIt(t *testing.T) {
 			require.NotErrorIs(t, c.Err(t), barrier.ErrBroken)
 		},
 		"timed out": func(t *testing.T, v view) {
-			ctx := kit.Within(t, 300*time.Millisecond)
-			_, err := v.Await(ctx)
+			_, err := v.Await(kit.Within(t, 300*time.Millisecond))
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.Regexp(t, `^barrier: await ".+": waited \d+(\.\d+)?(µs|ms|s): context deadline exceeded$`, err.Error())
 		},

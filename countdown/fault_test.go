@@ -107,8 +107,7 @@ func TestAWaitOutlivesLostRepliesToItsAskAndChecks(t *testing.T) {
 // unanswered begins a count whose request does not get through in time, and returns when it has given up.
 func unanswered(t *testing.T, v view, limit time.Duration) {
 	t.Helper()
-	ctx := kit.Within(t, limit)
-	kit.Fails(t, kit.Err(v.CountDown(ctx)), context.DeadlineExceeded, lease.ErrOutcomeUnknown)
+	kit.Fails(t, kit.Err(v.CountDown(kit.Within(t, limit))), context.DeadlineExceeded, lease.ErrOutcomeUnknown)
 }
 
 func TestACountThatComesTooLateDoesNotCount(t *testing.T) {
@@ -149,8 +148,7 @@ func TestACountThatWasNeverSentIsNotUnknown(t *testing.T) {
 	v.set(t, 3)
 	s.Kill()
 	count := func() error {
-		ctx := kit.Within(t, 300*time.Millisecond)
-		_, err := v.CountDown(ctx)
+		_, err := v.CountDown(kit.Within(t, 300*time.Millisecond))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		return err
 	}

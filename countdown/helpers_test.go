@@ -3,7 +3,6 @@ package countdown_test
 import (
 	"context"
 	"math"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,79 +17,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/observe"
 )
-
-// gather makes the waits of each of the clients, and returns when all clients hear and all are answered.
-func gather(t *testing.T, s redistest.Backend, views []view, each int) (calls []*kit.Call[struct{}]) {
-	t.Helper()
-	before := s.CommandStats()["evalsha"]
-	for _, v := range views {
-		for range each {
-			calls = append(calls, kit.Run(func() error { return v.Wait(t.Context()) }))
-		}
-	}
-	kit.Eventually(t, "all to be answered", func() bool {
-		return s.CommandStats()["evalsha"] >= before+int64(len(calls))
-	})
-	kit.Eventually(t, "all clients to hear", func() bool {
-		return s.Do("PUBSUB", "NUMSUB", views[0].channel()).([]any)[1].(int64) == int64(len(views))
-	})
-	return calls
-}
-
-func TestThirtyWaitsOfThreeClientsAreOneMessage(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		const clients, each, rounds = 3, 10, 5
-		views, told := make([]view, clients), &kit.Observer{}
-		for i := range views {
-			views[i] = dial(t, s, kit.Observed(told))
-		}
-		// A message that overtakes the answer to an ask is looked into: this is about those that do not.
-		answered := func(rounds uint64) {
-			kit.Eventually(t, "all answers to be here", func() bool {
-				return len(told.Of(observe.Queued)) == int(rounds)*clients*each
-			})
-		}
-		spent := func() (checks uint64, heard []uint64) {
-			for _, v := range views {
-				now := v.client.Stats()
-				checks, heard = checks+now.Checks, append(heard, now.Messages)
-			}
-			return checks, heard
-		}
-		v := dial(t, s)
-		v.set(t, 1)
-		s.ResetStats()                     // Dial has tried what there is.
-		calls := gather(t, s, views, each) // Now the server knows the scripts.
-		require.EqualValues(t, clients, s.CommandStats()["subscribe"])
-		answered(1)
-		v.down(t, 0)
-		passed(t, calls...)
-		for round := range uint64(rounds) {
-			v.set(t, 1)
-			before, _ := spent()
-			s.ResetStats()
-			calls := gather(t, s, views, each)
-			answered(round + 2)
-			v.down(t, 0)
-			passed(t, calls...)
-			kit.Eventually(t, "one message a client", func() bool {
-				_, heard := spent()
-				return slices.Equal(slices.Repeat([]uint64{round + 2}, clients), heard)
-			})
-			got := kit.Scripts(s)
-			checks, _ := spent()
-			looked := int64(checks - before)
-			require.LessOrEqual(t, looked, int64(2*clients), "looks are for what goes wrong")
-			require.InDelta(t, clients*each+1+looked, got["evalsha"], 3, "one may be under way when the counting begins or ends")
-			// Each look counts the subscribers, and so does each ask.
-			require.LessOrEqual(t, got["pubsub|numsub"], int64(clients*each)+looked+3)
-			require.EqualValues(t, 1, got["publish"])
-			require.LessOrEqual(t, got["eval"], looked, "only the script of a look may be new to the server")
-		}
-	})
-}
 
 func TestACountAndAPassAreOneScriptAndNothingElse(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
@@ -198,9 +125,6 @@ func (g *gate) open(t testing.TB, v view) {
 
 // keyOf is the key of a latch under the default prefix.
 func keyOf(name string) string { return "headwaiter:latch:{" + name + "}" }
-
-// channel is the one on which all who wait hear.
-func (v view) channel() string { return keyOf(v.Name()) + ":wake" }
 
 func TestTheLargestCountIsExact(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {

@@ -339,7 +339,7 @@ func TestAllWhoObserveEndWithTheLastValue(t *testing.T) {
 			}
 		}
 		var g sync.WaitGroup
-		var leaders atomic.Int64
+		var leaders, turns atomic.Int64
 		for i, e := range elections {
 			g.Go(func() {
 				for term := range terms {
@@ -351,6 +351,7 @@ func TestAllWhoObserveEndWithTheLastValue(t *testing.T) {
 						err = e.Proclaim(t.Context(), l, "again")
 					}
 					leaders.Add(-1)
+					turns.Add(1)
 					if err == nil {
 						err = l.Release(t.Context())
 					}
@@ -360,7 +361,7 @@ func TestAllWhoObserveEndWithTheLastValue(t *testing.T) {
 				}
 			})
 		}
-		kit.All(t, &g)
+		kit.AllMoving(t, &g, turns.Load)
 		l := lead(t, elections[0], "last")
 		for _, news := range all {
 			until(t, news, "last", l.Token())

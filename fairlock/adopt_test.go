@@ -204,8 +204,7 @@ func TestAnAdoptThatIsGivenUpFreesTheLock(t *testing.T) {
 			kit.Release(t, l) // Now the script is known to the server.
 			text := give(t, hold(t, from))
 			d.Freeze(way)
-			ctx := kit.Within(t, 500*time.Millisecond)
-			require.ErrorIs(t, kit.Err(fairlock.Adopt(ctx, to, text)), context.DeadlineExceeded)
+			require.ErrorIs(t, kit.Err(fairlock.Adopt(kit.Within(t, 500*time.Millisecond), to, text)), context.DeadlineExceeded)
 			d.Heal()
 			begun := time.Now()
 			kit.Release(t, hold(t, from))
@@ -227,8 +226,7 @@ func TestAnUnconfirmedHandOverReturnsTheText(t *testing.T) {
 			kit.Release(t, next) // Now the script is known to the server.
 			l := hold(t, m)
 			d.Freeze(way)
-			ctx := kit.Within(t, time.Second)
-			text, err := l.HandOver(ctx)
+			text, err := l.HandOver(kit.Within(t, time.Second))
 			kit.Fails(t, err, lease.ErrUnconfirmed, context.DeadlineExceeded, kit.Name(t))
 			require.ErrorIs(t, context.Cause(l.Context()), lease.ErrReleased)
 			if way == faults.ToServer {

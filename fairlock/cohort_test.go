@@ -237,10 +237,7 @@ func TestALeadersFailureIsItsOwn(t *testing.T) {
 		queued(t, m, 1)
 		calls := mates(t, m, 2)
 		kit.Cancel(t, cancel, leader)
-		kit.Release(t, held)
-		for _, c := range calls {
-			kit.Release(t, c.Value(t))
-		}
+		kit.PassOn(t, held, calls...)
 	})
 }
 

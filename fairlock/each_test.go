@@ -100,9 +100,7 @@ func TestManyWaitForThoseThatAreHeld(t *testing.T) {
 		for _, i := range []int{1, 4} {
 			queued(t, others[i], 1)
 		}
-		for _, l := range held {
-			kit.Release(t, l)
-		}
+		kit.Release(t, held...)
 		leases := leasesOf(t, len(locks), <-done)
 		releaseEach(t, leases...)
 	})

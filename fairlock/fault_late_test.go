@@ -158,8 +158,7 @@ func TestTheLastErrorIsThatOfTheServer(t *testing.T) {
 		kit.BubbleOf(t, strconv.Itoa(round), func(t *testing.T, s *redistest.Embedded) {
 			r := newLateRig(t, s)
 			s.Fail("LOADING Redis is loading the dataset in memory")
-			ctx := kit.Within(t, given)
-			c := begin(ctx, r.late)
+			c := begin(kit.Within(t, given), r.late)
 			synctime.Pass(given / 2)
 			r.Freeze(faults.ToClient)
 			kit.Fails(t, c.Err(t), context.DeadlineExceeded, "LOADING")

@@ -160,7 +160,11 @@ func (c *contention) cycle(m *fairlock.Mutex) {
 func (c *contention) end(t testing.TB) {
 	t.Helper()
 	c.stop()
-	kit.All(t, &c.work)
+	kit.AllMoving(t, &c.work, func() int64 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return int64(c.handed)
+	})
 	require.Empty(t, c.wrong)
 }
 

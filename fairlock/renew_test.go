@@ -260,9 +260,7 @@ func TestOneChannelIsEnoughForAllHolds(t *testing.T) {
 		synctest.Wait()
 		require.EqualValues(t, 1, c.Stats().Subscribes)
 		require.EqualValues(t, 1, listeners(s, c))
-		for _, l := range held {
-			kit.Release(t, l)
-		}
+		kit.Release(t, held...)
 		synctime.Pass(time.Minute)
 		synctest.Wait()
 		require.Zero(t, listeners(s, c), "nothing is held any more")

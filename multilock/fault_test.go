@@ -170,8 +170,7 @@ func TestACallWaitsOutAServerThatIsAway(t *testing.T) {
 		m := multilock.New(c, names(t, 2))
 		require.NoError(t, m.Do(t.Context(), func(context.Context) error { return nil }))
 		s.Kill()
-		ctx := kit.Within(t, 20*time.Second)
-		call := kit.Lock(ctx, m.Lock)
+		call := kit.Lock(kit.Within(t, 20*time.Second), m.Lock)
 		time.Sleep(6 * time.Second) // Twice as long as a try goes on.
 		require.False(t, call.Returned())
 		s.Restart()
@@ -293,8 +292,7 @@ func TestACallThatEndsWhileNobodyAnswersSaysHowLongItHasWaited(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		m := multilock.New(kit.Dial(t, s), names(t, 2))
 		s.Kill()
-		ctx := kit.Within(t, 5*time.Second)
-		_, err := m.Lock(ctx)
+		_, err := m.Lock(kit.Within(t, 5*time.Second))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		waited := kit.As[*lease.WaitError](t, err)
 		require.Equal(t, 5*time.Second, waited.Waited.Round(time.Second))

@@ -3,6 +3,7 @@ package multilock_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -59,8 +60,10 @@ func TestNamesThatAreGivenBackForOthersAreFreeAtOnce(t *testing.T) {
 		require.ErrorIs(t, kit.Err(m.TryLock(t.Context())), lease.ErrBusy)
 		resting(t, other, all[:2], false)
 		require.ErrorIs(t, kit.Err(m.Lock(kit.Within(t, 500*time.Millisecond))), context.DeadlineExceeded)
+		synctest.Wait() // It is given back in the background.
 		resting(t, other, all[:2], false)
 		require.ErrorIs(t, kit.Err(m.Lock(kit.Within(t, 5*time.Second))), context.DeadlineExceeded, "longer than its bound")
+		synctest.Wait()
 		resting(t, other, all[:2], false)
 		kit.Release(t, held)
 		free(t, other, all)

@@ -104,8 +104,7 @@ func TestACallWaitsForTheLastOfItsNames(t *testing.T) {
 		all := names(t, 3)
 		var held []*lease.Lease
 		for _, name := range all {
-			l := kit.Got(fairlock.New(a, name).Lock(t.Context()))(t)
-			held = append(held, l)
+			held = append(held, kit.Got(fairlock.New(a, name).Lock(t.Context()))(t))
 		}
 		call := kit.Lock(t.Context(), multilock.New(b, all, multilock.WithBound(kit.Patience)).Lock)
 		for _, name := range all {

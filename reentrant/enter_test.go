@@ -170,8 +170,7 @@ func TestMoreEntriesThanTheLimitAreRefused(t *testing.T) {
 		outer := hold(t, t.Context(), m)
 		leases := make([]*lease.Lease, 0, waitqueue.MaxEntries)
 		for range waitqueue.MaxEntries - 1 {
-			l := kit.Got(m.Lock(outer.Context()))(t)
-			leases = append(leases, l)
+			leases = append(leases, kit.Got(m.Lock(outer.Context()))(t))
 		}
 		for _, lock := range []func(context.Context) (*lease.Lease, error){m.Lock, m.TryLock} {
 			kit.Fails(t, kit.Err(lock(outer.Context())), lease.ErrTooLarge, "it was entered 65535 times")
@@ -329,7 +328,7 @@ func TestARenewalExtendsAllEntries(t *testing.T) {
 		synctime.Pass(5 * lease.DefaultLease)
 		require.NoError(t, inner.Context().Err(), "the hold is renewed though the lease that began it is released")
 		require.True(t, inner.Deadline().After(time.Now().Add(lease.DefaultLease/2)))
-		busy(t, reentrant.New(kit.Dial(t, s), kit.Name(t)))
+		require.ErrorIs(t, kit.Err(reentrant.New(kit.Dial(t, s), kit.Name(t)).TryLock(t.Context())), lease.ErrBusy)
 		kit.Release(t, inner)
 	})
 }

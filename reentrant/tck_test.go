@@ -47,12 +47,6 @@ func hold(t testing.TB, ctx context.Context, m *reentrant.Mutex) *lease.Lease {
 	return kit.Lock(ctx, m.Lock).Value(t)
 }
 
-// busy asserts that a call from outside the hold cannot have m.
-func busy(t testing.TB, m *reentrant.Mutex) {
-	t.Helper()
-	require.ErrorIs(t, kit.Err(m.TryLock(context.Background())), lease.ErrBusy)
-}
-
 func TestEachEntryOfAHoldIsToldWhenSomebodyWaits(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		m, other := reentrant.New(kit.Dial(t, s), kit.Name(t)), reentrant.New(kit.Dial(t, s), kit.Name(t))

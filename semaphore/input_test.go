@@ -265,8 +265,7 @@ func TestKeysAreNotKeptForALeaseThatIsOver(t *testing.T) {
 			short := semaphore.New(c, kit.Name(t), 2)
 			var held []*lease.Lease
 			for _, m := range []*semaphore.Semaphore{semaphore.New(c, kit.Name(t), 2, headwaiter.WithLease(24*time.Hour)), short} {
-				l := kit.Got(m.Acquire(t.Context(), 1))(t)
-				held = append(held, l)
+				held = append(held, kit.Got(m.Acquire(t.Context(), 1))(t))
 			}
 			require.Greater(t, lives(t, s), 23*time.Hour)
 			if waits {
@@ -275,9 +274,7 @@ func TestKeysAreNotKeptForALeaseThatIsOver(t *testing.T) {
 				held[0] = kit.Next(t, held[0], next)
 				require.Less(t, lives(t, s), 3*time.Minute)
 			}
-			for _, l := range held {
-				kit.Release(t, l)
-			}
+			kit.Release(t, held...)
 			require.Less(t, lives(t, s), 2*time.Minute)
 		})
 	}
@@ -316,57 +313,5 @@ func TestKeysLiveForATokenThatWasHandedOn(t *testing.T) {
 		l = kit.Got(semaphore.New(kit.Dial(t, s), kit.Name(t), 1).TryAcquire(t.Context(), 1))(t)
 		require.Greater(t, l.Token(), n.Token())
 		kit.Release(t, l)
-	})
-}
-
-// A release wakes as many heads as fit, in its own script, with one message to each of their clients.
-func TestAReleaseWakesAllHeadsThatFitInOneScript(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		const (
-			clients = 3
-			each    = 5
-		)
-		first := kit.Dial(t, s)
-		holder := semaphore.New(first, kit.Name(t), 2*clients*each)
-		all := make([]*headwaiter.Client, clients)
-		for i := range all {
-			all[i] = kit.Dial(t, s)
-		}
-		kit.Release(t, take(t, holder, 1)) // The server learns the scripts.
-		l := take(t, holder, 2*clients*each)
-		for range 2 { // The first time the clients subscribe.
-			looks, _ := kit.Spent(first, all) // One that has begun by then may run behind the release.
-			var calls []*kit.Call[*lease.Lease]
-			for i := range clients * each {
-				calls = append(calls, ask(t.Context(), semaphore.New(all[i%clients], kit.Name(t), 2*clients*each), 2))
-				kit.Waiting(t, i+1, holder.Inspect)
-			}
-			last := ask(t.Context(), holder, 2*clients*each)
-			kit.Waiting(t, clients*each+1, holder.Inspect)
-			_, messages := kit.Spent(first, all)
-			s.ResetStats()
-			kit.Release(t, l)
-			var held []*lease.Lease
-			for i, c := range calls {
-				held = append(held, c.Value(t))
-				if i > 0 {
-					require.Greater(t, held[i].Token(), held[i-1].Token())
-				}
-			}
-			got := kit.Scripts(s)
-			laterLooks, _ := kit.Spent(first, all)
-			require.LessOrEqual(t, got["evalsha"]+got["eval"], 1+int64(laterLooks-looks), "the release alone, and looks: %v", got)
-			require.EqualValues(t, clients, got["publish"])
-			kit.Eventually(t, "one message a client", func() bool { // A look may have been faster.
-				_, heard := kit.Spent(first, all)
-				return heard-messages == clients
-			})
-			for _, l := range held {
-				kit.Release(t, l)
-			}
-			l = last.Value(t)
-		}
-		kit.Release(t, l)
-		unused(t, holder)
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
 	"github.com/headwaiter/headwaiter/semaphore"
 )
@@ -104,7 +105,7 @@ func TestAResizeOutlivesTheLossOfItsHolders(t *testing.T) {
 		x := semaphore.New(kit.Dial(t, s), kit.Name(t), 3)
 		require.NoError(t, x.Resize(t.Context(), 5))
 		l := take(t, x, 5)
-		s.Do("DEL", keyOf(x.Name())+":holders")
+		s.Do("DEL", lua.Semaphore.Keys("headwaiter", x.Name()).Holders)
 		kit.Release(t, take(t, semaphore.New(kit.Dial(t, s), x.Name(), 3), 5))
 		require.ErrorIs(t, l.Release(t.Context()), lease.ErrLost)
 		available(t, x, 5)
@@ -191,10 +192,7 @@ func TestTheNoteOfAReleaseReachesAllThatItLetsIn(t *testing.T) {
 		l := take(t, x, 3)
 		calls, own := queue(t, y, y, 2, 1), queue(t, x, x, 3)[0]
 		synctest.Wait()
-		kit.Release(t, l)
-		for _, c := range calls {
-			kit.Release(t, c.Value(t))
-		}
+		kit.PassOn(t, l, calls...)
 		kit.Release(t, own.Value(t))
 
 		require.Equal(t, []string{"asked, granted, released", "asked, queued, granted, released", "handed off, woken"}, from.Story())
@@ -221,10 +219,7 @@ func TestANoteReachesAHolderInTheReplyToTheOwnRelease(t *testing.T) {
 		l := take(t, x, 2)
 		calls := queue(t, x, y, 1, 1)
 		synctest.Wait()
-		kit.Release(t, l)
-		for _, c := range calls {
-			kit.Release(t, c.Value(t))
-		}
+		kit.PassOn(t, l, calls...)
 		for _, x := range o.Of(observe.Granted)[1:] {
 			require.Equal(t, "1", x.Note)
 		}

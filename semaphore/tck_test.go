@@ -154,9 +154,6 @@ func TestAnAskWhoseReplyIsLostHasItsPermitsOnce(t *testing.T) {
 	})
 }
 
-// keyOf is the hash of a semaphore under the default prefix.
-func keyOf(name string) string { return "headwaiter:semaphore:{" + name + "}" }
-
 // The requests are held back on their way until nobody waits for them any more.
 func TestRequestsThatComeLateTakeNothing(t *testing.T) {
 	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
@@ -189,8 +186,7 @@ func TestAResizeThatIsNotAnsweredSaysSo(t *testing.T) {
 		near, far := semaphores(t, kit.Dial(t, s), kit.Dial(t, s, kit.Over(d)), 5)
 		kit.Release(t, take(t, far, 1))
 		d.Freeze(faults.ToServer)
-		ctx := kit.Within(t, 100*time.Millisecond)
-		err := far.Resize(ctx, 7)
+		err := far.Resize(kit.Within(t, 100*time.Millisecond), 7)
 		kit.Fails(t, err, context.DeadlineExceeded, lease.ErrOutcomeUnknown)
 		require.Regexp(t, `^semaphore: resize ".*": `, err.Error())
 		synctime.Pass(20 * time.Second)
@@ -254,19 +250,14 @@ func TestAPermitThatIsNotRenewedLastsItsLeaseThoughItsProcessDiesWithTheCall(t *
 // A process that crowd.Start has started is this test binary, and ends here.
 func init() { crowd.Main() }
 
-// process starts one whose clients take part in the semaphores of the given names.
-func process(t testing.TB, s *redistest.Server, names []string, p crowd.Plan) *crowd.Crowd {
-	t.Helper()
-	p.Addr, p.Kind, p.Names = s.Addr(), crowd.Semaphore, names
-	return crowd.Start(t, p)
-}
-
 func TestProcessesTakeTurnsAndNeverHoldMoreThanTheLimit(t *testing.T) {
 	s := kit.Start(t)
 	x := semaphore.New(kit.Dial(t, s), kit.Name(t), 3)
-	plan := crowd.Plan{Clients: 2, Waiters: 10, Lease: 10 * time.Second, Permits: 3, N: 2}
+	plan := crowd.Plan{
+		Addr: s.Addr(), Kind: crowd.Semaphore, Names: []string{x.Name()}, Clients: 2, Waiters: 10, Lease: 10 * time.Second, Permits: 3, N: 2,
+	}
 	l := take(t, x, 2)
-	crowds := []*crowd.Crowd{process(t, s, []string{x.Name()}, plan), process(t, s, []string{x.Name()}, plan)}
+	crowds := []*crowd.Crowd{crowd.Start(t, plan), crowd.Start(t, plan)}
 	kit.Waiting(t, 40, x.Inspect)
 	refused(t, x, 1)
 	available(t, x, 1)

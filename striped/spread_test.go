@@ -20,12 +20,6 @@ import (
 	"github.com/headwaiter/headwaiter/striped"
 )
 
-// named returns locks by name only: the client is never used.
-func named(t testing.TB, name string, stripes int) *striped.Mutex {
-	t.Helper()
-	return striped.New(kit.Dial(t, redistest.Mini(t)), name, stripes)
-}
-
 // These were computed by another program. If one of them changes, processes of the old version and of the new do not
 // exclude each other.
 func TestAKeyIsOfTheSameStripeForEver(t *testing.T) {
@@ -120,7 +114,7 @@ func TestAWeakHashIsFoundOut(t *testing.T) {
 
 func TestStripesAreInDifferentSlots(t *testing.T) {
 	t.Parallel()
-	m := named(t, "orders", 16)
+	m := striped.New(kit.Dial(t, redistest.Mini(t)), "orders", 16)
 	slots, nodes := map[uint16]bool{}, map[uint16]bool{}
 	for i := range 1000 {
 		slot := lua.Slot("headwaiter:lock:{" + m.Stripe(strconv.Itoa(i)) + "}")

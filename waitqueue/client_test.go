@@ -111,8 +111,7 @@ func TestAClientThatHasNothingToDoHasNoTimersAndNoSubscriptions(t *testing.T) {
 			require.NotNil(t, l)
 			require.NoError(t, l.Release(t.Context()))
 			require.NoError(t, must.Err(queueOf(a, name).Try(t.Context())))
-			_, err := queueOf(a, name).ForceReleaseHolder(t.Context(), lease.Holder{})
-			require.ErrorIs(t, err, lease.ErrInvalid, "who holds was not seen")
+			require.ErrorIs(t, must.Err(queueOf(a, name).ForceReleaseHolder(t.Context(), lease.Holder{})), lease.ErrInvalid, "who holds was not seen")
 			require.NoError(t, must.Err(queueOf(a, name).ForceRelease(t.Context(), 0)))
 		}
 		synctime.Pass(10 * time.Second)

@@ -88,10 +88,7 @@ func TestAGroupOfReadersGetsTheNoteOfTheWriterBefore(t *testing.T) {
 		synctest.Wait()
 		calls = append(calls, kit.Lock(t.Context(), readers.RLock), kit.Lock(t.Context(), writer.RLock))
 		synctest.Wait()
-		kit.Release(t, l)
-		for _, c := range calls {
-			kit.Release(t, c.Value(t))
-		}
+		kit.PassOn(t, l, calls...)
 		for _, x := range append(to.Of(observe.Granted), from.Of(observe.Granted)[1:]...) {
 			require.Equal(t, "1", x.Note)
 			require.Equal(t, "rwlock", x.Kind)
@@ -254,8 +251,7 @@ func TestAMultilockThatIsGivenUpEndsTheWaitForEachName(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		o := &kit.Observer{}
 		busy := kit.Got(fairlock.New(kit.Dial(t, s), "b").Lock(t.Context()))(t)
-		ctx := kit.Within(t, 500*time.Millisecond)
-		_, err := multilock.New(kit.Dial(t, s, kit.Observed(o)), []string{"a", "b", "c"}).Lock(ctx)
+		_, err := multilock.New(kit.Dial(t, s, kit.Observed(o)), []string{"a", "b", "c"}).Lock(kit.Within(t, 500*time.Millisecond))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		synctest.Wait() // What it gave back in the end is told when Redis has answered.
 		require.ElementsMatch(t, []string{

@@ -203,8 +203,7 @@ func TestAServerThatHangsIsToldOfThoughAllCallersAreInAHurry(t *testing.T) {
 		r, d := &kit.Requests{}, faults.NewDialer(t, s.Dial)
 		m := fairlock.New(kit.Dial(t, s, kit.Observed(r), kit.Over(d)), kit.Name(t))
 		hurry := func() {
-			ctx := kit.Within(t, 20*time.Millisecond)
-			require.ErrorIs(t, kit.Err(m.TryLock(ctx)), context.DeadlineExceeded)
+			require.ErrorIs(t, kit.Err(m.TryLock(kit.Within(t, 20*time.Millisecond))), context.DeadlineExceeded)
 		}
 		d.Freeze()
 		hurry()

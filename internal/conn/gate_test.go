@@ -26,6 +26,18 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
+// dialOver is a client in a bubble, whose connections have the faults of a dialer.
+func dialOver(t *testing.T, s *redistest.Embedded, change func(*Options)) (*faults.Dialer, *Servers) {
+	d, o := faults.NewDialer(t, s.Dial), Options{Redis: s.Option(), Prefix: "headwaiter", ID: "id", Flush: func() {}}
+	o.Redis.DialCtxFn = d.DialCtx
+	if change != nil {
+		change(&o)
+	}
+	c := must.Got(Dial(o))(t)
+	t.Cleanup(c.Close)
+	return d, c
+}
+
 // closes is a connection to what says a text to whoever connects, and closes.
 func closes(text string) net.Conn {
 	near, far := net.Pipe()
@@ -157,11 +169,7 @@ func TestAServerThatFailsIsTriedTwiceASecondForAllThatAClientDoes(t *testing.T) 
 // A call that ends before its server is tried again has sent nothing, and knows it: its caller may say that nothing was done.
 func TestACallThatEndsBeforeTheNextTryHasSentNothing(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
-		d := faults.NewDialer(t, s.Dial)
-		o := s.Option()
-		o.DialCtxFn = d.DialCtx
-		c := must.Got(Dial(Options{Redis: o, Prefix: "headwaiter", ID: "id", Flush: func() {}}))(t)
-		defer c.Close()
+		d, c := dialOver(t, s, nil)
 		d.Away()
 		require.Error(t, c.Run(lua.Introduce, []string{"key"}, "who", "1").Error()) // On the connection that there was.
 		held := 0
@@ -299,11 +307,7 @@ func TestNoCallOutlastsItsContextHoweverManyComeToASilentServer(t *testing.T) {
 	for scale, calls := range map[int]int{0: 600, 1: 5, 2: 5, 5: 100} {
 		t.Run(fmt.Sprint(scale), func(t *testing.T) {
 			redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
-				d, o := faults.NewDialer(t, s.Dial), s.Option()
-				o.DialCtxFn = d.DialCtx
-				o.RingScaleEachConn = scale
-				c := must.Got(Dial(Options{Redis: o, Flush: func() {}}))(t)
-				defer c.Close()
+				d, c := dialOver(t, s, func(o *Options) { o.Redis.RingScaleEachConn = scale })
 				run := func(ctx context.Context) error {
 					return c.RunFor(ctx, lua.Introduce, []string{"key"}, "who", "1").Error()
 				}

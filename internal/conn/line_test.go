@@ -99,11 +99,7 @@ func TestAConnectionIsReplacedBeforeItIsClosed(t *testing.T) {
 	} {
 		t.Run(x.what, func(t *testing.T) {
 			redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
-				d := faults.NewDialer(t, s.Dial)
-				o := s.Option()
-				o.DialCtxFn = d.DialCtx
-				c := must.Got(Dial(Options{Redis: o, Prefix: "headwaiter", ID: "id", Flush: func() {}}))(t)
-				defer c.Close()
+				d, c := dialOver(t, s, nil)
 				d.Delay(5 * time.Millisecond)
 				l, kept := c.Single().ears, &hearer{channel: "kept"}
 				l.Want(kept)
@@ -148,11 +144,7 @@ func TestAConnectionIsReplacedBeforeItIsClosed(t *testing.T) {
 // While a connection is in doubt it confirms nothing: a name whose doubt an echo on it would end might not hear at all.
 func TestAConnectionInDoubtConfirmsNothing(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
-		d := faults.NewDialer(t, s.Dial)
-		o := s.Option()
-		o.DialCtxFn = d.DialCtx
-		c := must.Got(Dial(Options{Redis: o, Prefix: "headwaiter", ID: "id", Flush: func() {}}))(t)
-		defer c.Close()
+		d, c := dialOver(t, s, nil)
 		l, kept, late := c.Single().ears, &hearer{channel: "kept"}, &hearer{channel: "late"}
 		l.Want(kept)
 		synctest.Wait()

@@ -71,13 +71,7 @@ func TestCommandsInAPipelineWithoutAnAnswerAreNoticed(t *testing.T) {
 	} {
 		t.Run(way.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := redistest.Bubble(t)
-				d := faults.NewDialer(t, s.Dial)
-				o := s.Option()
-				o.DialCtxFn = d.DialCtx
-				c, err := Dial(Options{Redis: o, Prefix: "headwaiter", ID: "id", Flush: func() {}})
-				require.NoError(t, err)
-				defer c.Close()
+				d, c := dialOver(t, redistest.Bubble(t), nil)
 				together := func(ctx context.Context) {
 					var all sync.WaitGroup
 					for range 2 {
@@ -121,11 +115,7 @@ func TestCommandsInAPipelineWithoutAnAnswerAreNoticed(t *testing.T) {
 // Who a client is, is for people. A server that is silent keeps nobody waiting for that.
 func TestASilentServerHoldsUpNobodyForTheNameOfAClient(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
-		d := faults.NewDialer(t, s.Dial)
-		o := s.Option()
-		o.DialCtxFn = d.DialCtx
-		c := must.Got(Dial(Options{Redis: o, Prefix: "headwaiter", ID: "id", Who: "worker", Flush: func() {}}))(t)
-		defer c.Close()
+		d, c := dialOver(t, s, func(o *Options) { o.Who = "worker" })
 		key := lua.ClientKey("headwaiter", "id")
 		c.Introduce()
 		require.Equal(t, []string{"", "worker"}, c.Field(t.Context(), []string{"headwaiter:nobody", key}, "who"))
@@ -141,11 +131,7 @@ func TestASilentServerHoldsUpNobodyForTheNameOfAClient(t *testing.T) {
 // A server that has restarted is known by its connections: by the end of one, or by a new one that messages come on.
 func TestANodeIsSoundForAsLongAsItsConnections(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
-		d := faults.NewDialer(t, s.Dial)
-		o := s.Option()
-		o.DialCtxFn = d.DialCtx
-		c := must.Got(Dial(Options{Redis: o, Prefix: "headwaiter", ID: "id", Flush: func() {}}))(t)
-		defer c.Close()
+		d, c := dialOver(t, s, nil)
 		n := c.Single()
 		ask := func() error { return c.Run(lua.Introduce, []string{"key"}, "who", "1").Error() }
 		sound := func() bool { return n.Sound(0, time.Minute) }

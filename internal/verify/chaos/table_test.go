@@ -161,7 +161,7 @@ var table = slices.Concat([]fault{
 	{"I7", "many clients wait for one lock", nil, []string{"fairlock.TestOnlyTheHeadIsWoken", "family.TestAHandOffIsTwoScriptsAndOneMessage"}},
 	{"I8", "a client uses many names", nil, []string{"waitqueue.TestAHotLockKeepsItsSubscriptionAndALockOutOfUseDropsIt", "fairlock.TestManyHoldsAreRenewedTogether", "fairlock.TestAClientKeepsAThousandLocks"}},
 	{"P1", "holders of permits are killed", nil, []string{"family.TestTheNextHoldsWhenTheLeaseOfAKilledProcessEnds"}},
-	{"P2", "a large request is at the head", nil, []string{"semaphore.TestProcessesTakeTurnsAndNeverHoldMoreThanTheLimit", "semaphore.TestAReleaseWakesAllHeadsThatFitInOneScript"}},
+	{"P2", "a large request is at the head", nil, []string{"semaphore.TestProcessesTakeTurnsAndNeverHoldMoreThanTheLimit", "family.TestAReleaseLetsAllInThatFitByOneScriptAndOneMessageAClient"}},
 	{"P3", "replies to counts are lost", nil, []string{"countdown.TestLostRepliesCountOnceEach", "countdown.TestAServerThatForgetsLetsNobodyPass"}},
 	{"P4", "a party is killed", nil, []string{"family.TestConformance"}},
 	{"P5", "a reader is killed", nil, []string{"rwlock.TestAReaderThatIsCutOffLosesItsHoldAlone"}},
