@@ -66,19 +66,6 @@ func TestWhatMayBeMissingOfARequestMayBeMissingWithAllKeys(t *testing.T) {
 	run(lua.Fairlock.End, "E:1:x:1:50:50")
 }
 
-// lives is for how long the longest of a lock's keys lives.
-func lives(t *testing.T, s redistest.Backend) time.Duration {
-	t.Helper()
-	var longest int64
-	lock, queue, suspects := keysOf(kit.Name(t))
-	for _, key := range []string{lock, queue, suspects} {
-		left := s.Int("PTTL", key)
-		require.NotEqual(t, int64(-1), left, "%s does not expire", key)
-		longest = max(longest, left)
-	}
-	return time.Duration(longest) * time.Millisecond
-}
-
 // The server's clock steps back while nobody holds. What sets the life of the key anew goes by the token too.
 func TestTokensRiseLongAfterTheClockOfTheServerSteppedBack(t *testing.T) {
 	t.Parallel()
@@ -101,7 +88,7 @@ func TestKeysAreNotKeptForALeaseThatIsOver(t *testing.T) {
 			m, l := dialMutex(t, s), hold(t, dialMutex(t, s, headwaiter.WithLease(day)))
 			next := joins(t, 1, m, m)
 			l = kit.Next(t, l, next)
-			require.Less(t, lives(t, s), 2*time.Minute)
+			require.Less(t, kit.Lives(t, s, lua.Fairlock.Keys("headwaiter", kit.Name(t))), 2*time.Minute)
 			kit.Release(t, l)
 		},
 		"handed on within a client": func(t *testing.T, s redistest.Backend) {
@@ -126,7 +113,7 @@ func TestKeysAreNotKeptForALeaseThatIsOver(t *testing.T) {
 	} {
 		kit.EachOf(t, name, func(t *testing.T, s redistest.Backend) {
 			end(t, s)
-			require.Less(t, lives(t, s), 2*time.Minute)
+			require.Less(t, kit.Lives(t, s, lua.Fairlock.Keys("headwaiter", kit.Name(t))), 2*time.Minute)
 		})
 	}
 }

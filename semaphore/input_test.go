@@ -247,16 +247,6 @@ func TestAHoldReleasedByForceIsTold(t *testing.T) {
 	})
 }
 
-// lives is for how long the longest of a semaphore's keys lives.
-func lives(t *testing.T, s redistest.Backend) time.Duration {
-	t.Helper()
-	var longest int64
-	for _, key := range lua.Semaphore.Keys("headwaiter", kit.Name(t)).All() {
-		longest = max(longest, s.Int("PTTL", key))
-	}
-	return time.Duration(longest) * time.Millisecond
-}
-
 // Whichever of the holds ends last, and whether somebody waits.
 func TestKeysAreNotKeptForALeaseThatIsOver(t *testing.T) {
 	for name, waits := range map[string]bool{"nobody waits": false, "somebody waits": true} {
@@ -267,15 +257,15 @@ func TestKeysAreNotKeptForALeaseThatIsOver(t *testing.T) {
 			for _, m := range []*semaphore.Semaphore{semaphore.New(c, kit.Name(t), 2, headwaiter.WithLease(24*time.Hour)), short} {
 				held = append(held, kit.Got(m.Acquire(t.Context(), 1))(t))
 			}
-			require.Greater(t, lives(t, s), 23*time.Hour)
+			require.Greater(t, kit.Lives(t, s, lua.Semaphore.Keys("headwaiter", kit.Name(t))), 23*time.Hour)
 			if waits {
 				next := kit.Go(func() (*lease.Lease, error) { return short.Acquire(t.Context(), 1) })
 				kit.Waiting(t, 1, short.Inspect)
 				held[0] = kit.Next(t, held[0], next)
-				require.Less(t, lives(t, s), 3*time.Minute)
+				require.Less(t, kit.Lives(t, s, lua.Semaphore.Keys("headwaiter", kit.Name(t))), 3*time.Minute)
 			}
 			kit.Release(t, held...)
-			require.Less(t, lives(t, s), 2*time.Minute)
+			require.Less(t, kit.Lives(t, s, lua.Semaphore.Keys("headwaiter", kit.Name(t))), 2*time.Minute)
 		})
 	}
 }
@@ -290,7 +280,7 @@ func TestALongHoldOutlivesTheRenewalsOfAShortOne(t *testing.T) {
 		kit.Release(t, b)
 		synctime.Pass(2 * time.Minute)
 		require.NoError(t, a.Context().Err())
-		require.Greater(t, lives(t, s), time.Until(a.Deadline()))
+		require.Greater(t, kit.Lives(t, s, lua.Semaphore.Keys("headwaiter", kit.Name(t))), time.Until(a.Deadline()))
 		require.ErrorIs(t, kit.Err(third.TryAcquire(t.Context(), 2)), lease.ErrBusy)
 		kit.Release(t, a)
 	})

@@ -271,11 +271,7 @@ func TestAKeyLivesUntilItsTokenIsNotAheadOfTheClock(t *testing.T) {
 				o, other := k.object(t, c, headwaiter.WithLease(d)), k.dial(t, s)
 				lives := func() {
 					t.Helper()
-					longest := int64(0)
-					for _, key := range k.keys(t).All() {
-						longest = max(longest, s.Int("PTTL", key))
-					}
-					left := time.Duration(longest) * time.Millisecond
+					left := kit.Lives(t, s, k.keys(t))
 					require.Greater(t, left, time.Hour-kit.Patience)
 					require.Less(t, left, time.Hour+3*time.Minute)
 				}

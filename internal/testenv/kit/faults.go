@@ -83,6 +83,18 @@ func Expiring(t testing.TB, s redistest.Backend) {
 	}
 }
 
+// Lives is for how long the longest of the keys of a name lives. Each must expire.
+func Lives(t testing.TB, s redistest.Backend, keys lua.Keys) time.Duration {
+	t.Helper()
+	var longest int64
+	for _, key := range keys.All() {
+		left := s.Int("PTTL", key)
+		require.NotEqual(t, int64(-1), left, "%s stays for ever", key)
+		longest = max(longest, left)
+	}
+	return time.Duration(longest) * time.Millisecond
+}
+
 // ServerTime is the server's clock in µs.
 func ServerTime(s redistest.Backend) int64 {
 	return s.Int("EVAL", "local t = redis.call('TIME'); return t[1] * 1000000 + t[2]", "0")
