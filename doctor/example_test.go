@@ -9,27 +9,15 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/doctor"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
 // A service may look at its Redis when it starts, and say so in its log.
 func ExampleDiagnose() {
-	server, err := miniredis.Run() // It does not tell its settings.
-	if err != nil {
-		panic(err)
-	}
-	defer server.Close()
-	client, err := headwaiter.Dial(headwaiter.Options{
-		Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true},
-	})
-	if err != nil {
-		panic(err)
-	}
-	defer client.Close()
+	ctx, clients, stop := kit.Ready(1) // Of a server that does not tell its settings.
+	defer stop()
 
-	report, err := doctor.Diagnose(context.Background(), client)
-	if err != nil {
-		panic(err)
-	}
+	report := kit.Must(doctor.Diagnose(ctx, clients[0]))
 	for _, w := range report.Warnings {
 		fmt.Printf("%s: %s: %s\n", w.Severity, w.Setting, w.Value)
 	}
@@ -42,10 +30,7 @@ func ExampleDiagnose() {
 }
 
 func ExampleExamine() {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
+	server := kit.Must(miniredis.Run())
 	defer server.Close()
 	server.RequireAuth("secret")
 

@@ -21,34 +21,17 @@ import (
 	"github.com/headwaiter/headwaiter/semaphore"
 )
 
-// embedded returns a client of an embedded Redis, its address, and a function that ends both.
-func embedded() (c *headwaiter.Client, addr string, stop func()) {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	c, err = headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
-	if err != nil {
-		panic(err)
-	}
-	return c, server.Addr(), func() {
-		_ = c.Close()
-		server.Close()
-	}
-}
-
 // A holder is paused past its lease. The next one shows its token, and from then on the first one's is refused.
 func Example() {
-	client, _, stop := embedded()
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 
 	guard := fence.NewMemory(1000).Key("ledger")
 
-	paused := kit.Must(fairlock.New(client, "ledger", headwaiter.WithMaxHold(100*time.Millisecond)).Lock(ctx))
+	paused := kit.Must(fairlock.New(clients[0], "ledger", headwaiter.WithMaxHold(100*time.Millisecond)).Lock(ctx))
 	<-paused.Context().Done() // Its lease is over, and it does not look.
 
-	err := fairlock.New(client, "ledger").Do(ctx, func(ctx context.Context) error {
+	err := fairlock.New(clients[0], "ledger").Do(ctx, func(ctx context.Context) error {
 		return guard.Admit(ctx, lease.Token(ctx))
 	})
 	fmt.Println("next:", err)
@@ -107,10 +90,7 @@ func ExampleMemoryKey_Do() {
 
 // redisClient returns a client for the data, and a function that ends it and its server.
 func redisClient() (rueidis.Client, func()) {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
+	server := kit.Must(miniredis.Run())
 	c := kit.Must(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, DisableCache: true, ForceSingleClient: true}))
 	return c, func() {
 		c.Close()
@@ -267,11 +247,10 @@ func ExampleHandler() {
 		},
 	})
 	defer server.Close()
-	client, _, stop := embedded()
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
 
-	held := kit.Must(fairlock.New(client, "document:7").Lock(ctx))
+	held := kit.Must(fairlock.New(clients[0], "document:7").Lock(ctx))
 	defer held.Release(ctx)
 	fenced := &http.Client{Transport: &fence.Transport{}}
 	put := kit.Must(http.NewRequestWithContext(held.Context(), http.MethodPut, server.URL+"/7", strings.NewReader("text")))
@@ -322,17 +301,16 @@ func ExampleTokenFrom() {
 }
 
 func ExampleTransport_RoundTrip() {
-	client, _, stop := embedded()
+	ctx, clients, stop := kit.Ready(1)
 	defer stop()
-	ctx := context.Background()
-	held := kit.Must(fairlock.New(client, "document:7").Lock(ctx))
+	held := kit.Must(fairlock.New(clients[0], "document:7").Lock(ctx))
 	fmt.Println(held.Release(ctx))
 
 	fenced := &http.Client{Transport: &fence.Transport{Lease: held}}
 	_, err := fenced.Post("http://resource.invalid/7", "text/plain", nil)
 	fmt.Println(errors.Is(err, lease.ErrReleased), err)
 
-	permit := kit.Must(semaphore.New(client, "uploads", 10).Acquire(ctx, 1))
+	permit := kit.Must(semaphore.New(clients[0], "uploads", 10).Acquire(ctx, 1))
 	defer permit.Release(ctx)
 	fenced = &http.Client{Transport: &fence.Transport{Lease: permit}}
 	_, err = fenced.Post("http://resource.invalid/7", "text/plain", nil)

@@ -4,35 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/rueidis"
-
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/redlock"
 )
 
 // three returns the clients of three servers, embedded ones here, and what ends them.
 func three() (clients []*headwaiter.Client, stop func()) {
-	var nodes []*miniredis.Miniredis
+	var ends []func()
 	for range 3 {
-		node, err := miniredis.Run()
-		if err != nil {
-			log.Fatal(err)
-		}
-		c, err := headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{node.Addr()}}})
-		if err != nil {
-			log.Fatal(err)
-		}
-		nodes, clients = append(nodes, node), append(clients, c)
+		c, end := kit.Clients(1)
+		clients, ends = append(clients, c...), append(ends, end)
 	}
 	return clients, func() {
-		for i, c := range clients {
-			_ = c.Close()
-			nodes[i].Close()
+		for _, end := range ends {
+			end()
 		}
 	}
 }
@@ -44,12 +33,9 @@ func Example() {
 	ctx := context.Background()
 
 	m := redlock.New(clients, "orders:42", redlock.WithoutSafeRestart())
-	l, err := m.Lock(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := kit.Must(m.Lock(ctx))
 	fmt.Println("held, with a token:", l.Token() > 0)
-	_, err = m.TryLock(ctx)
+	_, err := m.TryLock(ctx)
 	fmt.Println("busy meanwhile:", errors.Is(err, lease.ErrBusy))
 	fmt.Println("released:", l.Release(ctx))
 	// Output:
@@ -70,12 +56,9 @@ func ExampleMutex_Lock() {
 	clients, stop := three()
 	defer stop()
 	m := redlock.New(clients, "orders:42", redlock.WithoutSafeRestart())
-	l, err := m.Lock(context.Background())
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := kit.Must(m.Lock(context.Background()))
 	defer l.Release(context.Background())
-	_, err = m.Lock(l.Context())
+	_, err := m.Lock(l.Context())
 	fmt.Println(err)
 	// Output: redlock: lock "orders:42": deadlock: this context already holds the lock
 }
@@ -138,11 +121,8 @@ func ExampleMutex_ForceRelease() {
 	ctx := context.Background()
 
 	m := redlock.New(clients, "orders:42", redlock.WithoutSafeRestart())
-	l, err := m.Lock(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	_, err = m.ForceRelease(ctx, l.Token()+1)
+	l := kit.Must(m.Lock(ctx))
+	_, err := m.ForceRelease(ctx, l.Token()+1)
 	fmt.Println(errors.Is(err, lease.ErrOtherToken))
 	_, err = m.ForceRelease(ctx, l.Token())
 	fmt.Println(err)

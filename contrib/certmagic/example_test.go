@@ -16,10 +16,7 @@ import (
 func ExampleWithLocks() {
 	clients, stop := kit.Clients(1)
 	defer stop()
-	shared, err := os.MkdirTemp("", "certificates-")
-	if err != nil {
-		panic(err)
-	}
+	shared := kit.Must(os.MkdirTemp("", "certificates-"))
 	defer os.RemoveAll(shared)
 
 	storage := locks.WithLocks(&certmagic.FileStorage{Path: shared}, locks.New(clients[0]))

@@ -4,25 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
 	"github.com/headwaiter/headwaiter/contrib/etcdlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
 // connected is a client of a server for the examples.
 func connected() (c *etcdlock.Client, stop func()) {
 	address, end := endpoint()
-	c, err := etcdlock.Dial(etcdlock.Options{
+	c = kit.Must(etcdlock.Dial(etcdlock.Options{
 		Etcd: clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop()},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
+	}))
 	return c, func() {
 		_ = c.Close()
 		end()
@@ -34,16 +31,10 @@ func ExampleNewClient() {
 	address, stop := endpoint()
 	defer stop()
 	ctx := context.Background()
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop()})
-	if err != nil {
-		log.Fatal(err)
-	}
+	etcd := kit.Must(clientv3.New(clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop()}))
 	defer etcd.Close()
 
-	c, err := etcdlock.NewClient(etcd, etcdlock.Options{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	c := kit.Must(etcdlock.NewClient(etcd, etcdlock.Options{}))
 	fmt.Println(etcdlock.New(c, "orders:42").Do(ctx, func(ctx context.Context) error { return ctx.Err() }))
 	fmt.Println(c.Shutdown(ctx))
 	// Output:
@@ -57,10 +48,7 @@ func ExampleMutex_ForceRelease() {
 	ctx := context.Background()
 
 	m := etcdlock.New(c, "orders:42", etcdlock.WithMaxHold(time.Hour))
-	l, err := m.Lock(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := kit.Must(m.Lock(ctx))
 	info, err := m.Inspect(ctx)
 	fmt.Println(m.Name(), info.Held, info.Token == l.Token(), err)
 	_, err = m.ForceRelease(ctx, info.Token)
@@ -96,18 +84,13 @@ func ExampleNewSemaphore() {
 	ctx := context.Background()
 
 	pool := etcdlock.NewSemaphore(c, "pool", 3)
-	if _, err := pool.Acquire(ctx, 2); err != nil {
-		log.Fatal(err)
-	}
+	kit.Must(pool.Acquire(ctx, 2))
 	_, err := pool.TryAcquire(ctx, 2)
 	fmt.Println(errors.Is(err, lease.ErrBusy))
 	free, err := pool.Available(ctx)
 	fmt.Println(pool.Name(), free, err)
 
-	info, err := pool.Inspect(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
+	info := kit.Must(pool.Inspect(ctx))
 	_, err = pool.ForceRelease(ctx, info.Holders[0].Token)
 	fmt.Println(info.Used, err)
 	fmt.Println(pool.Do(ctx, 1, func(ctx context.Context) error { return ctx.Err() }))
@@ -125,20 +108,14 @@ func ExampleNewElection() {
 	defer cancel()
 
 	e := etcdlock.NewElection(c, "scheduler")
-	leadership, err := e.Campaign(ctx, "10.0.0.1:7000")
-	if err != nil {
-		log.Fatal(err)
-	}
+	leadership := kit.Must(e.Campaign(ctx, "10.0.0.1:7000"))
 	leaders := e.Observe(ctx)
 	fmt.Println((<-leaders).Value)
 	fmt.Println(e.Proclaim(ctx, leadership, "10.0.0.1:7001"))
 	fmt.Println((<-leaders).Value)
 
-	leader, err := e.Leader(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	_, err = e.ForceRelease(ctx, leader.Token)
+	leader := kit.Must(e.Leader(ctx))
+	_, err := e.ForceRelease(ctx, leader.Token)
 	fmt.Println(e.Name(), leader.Value, err)
 	// Output:
 	// 10.0.0.1:7000

@@ -3,21 +3,18 @@ package etcdlock_test
 import (
 	"context"
 	"fmt"
-	"log"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
 	"github.com/headwaiter/headwaiter/contrib/etcdlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/etcdtest"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
 // endpoint is that of a server for the examples.
 func endpoint() (address string, stop func()) {
-	s, err := etcdtest.Start()
-	if err != nil {
-		log.Fatal(err)
-	}
+	s := kit.Must(etcdtest.Start())
 	return s.Endpoint(), s.Stop
 }
 
@@ -26,20 +23,14 @@ func Example() {
 	defer stop()
 	ctx := context.Background()
 
-	c, err := etcdlock.Dial(etcdlock.Options{
+	c := kit.Must(etcdlock.Dial(etcdlock.Options{
 		Etcd: clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop()},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
+	}))
 	defer c.Shutdown(ctx)
 
 	m := etcdlock.New(c, "orders:42")
-	l, err := m.Lock(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	_, err = m.TryLock(ctx)
+	l := kit.Must(m.Lock(ctx))
+	_, err := m.TryLock(ctx)
 	fmt.Println(err)
 	fmt.Println(l.Release(ctx), context.Cause(l.Context()))
 	fmt.Println(m.Do(ctx, func(ctx context.Context) error { return ctx.Err() }))

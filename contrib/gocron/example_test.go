@@ -20,19 +20,13 @@ func ExampleNewLocker() {
 	defer stop()
 	locker := locks.NewLocker(clients[0])
 
-	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
-	if err != nil {
-		panic(err)
-	}
+	scheduler := kit.Must(gocron.NewScheduler(gocron.WithDistributedLocker(locker)))
 	done := make(chan struct{})
 	report := gocron.NewTask(func() {
 		fmt.Println("reporting, fenced:", locker.Lease("report").Token() > 0)
 		close(done)
 	})
-	_, err = scheduler.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), report, gocron.WithName("report"))
-	if err != nil {
-		panic(err)
-	}
+	kit.Must(scheduler.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), report, gocron.WithName("report")))
 	scheduler.Start()
 	<-done
 	fmt.Println(scheduler.Shutdown())
@@ -45,11 +39,8 @@ func ExampleLocker_Lock() {
 	ctx, clients, stop := kit.Ready(2)
 	defer stop()
 
-	lock, err := locks.NewLocker(clients[0]).Lock(ctx, "report")
-	if err != nil {
-		panic(err)
-	}
-	_, err = locks.NewLocker(clients[1]).Lock(ctx, "report")
+	lock := kit.Must(locks.NewLocker(clients[0]).Lock(ctx, "report"))
+	_, err := locks.NewLocker(clients[1]).Lock(ctx, "report")
 	fmt.Println(errors.Is(err, lease.ErrBusy)) // The other leaves out this run.
 	fmt.Println(lock.Unlock(ctx))
 	// Output:
@@ -63,10 +54,8 @@ func ExampleLocker_Lease() {
 	locker := locks.NewLocker(clients[0])
 
 	fmt.Println(locker.Lease("report"))
-	if _, err := locker.Lock(context.Background(), "report"); err != nil { // What gocron does ahead of a run.
-		panic(err)
-	}
-	held := locker.Lease("report") // What the job does.
+	kit.Must(locker.Lock(context.Background(), "report")) // What gocron does ahead of a run.
+	held := locker.Lease("report")                        // What the job does.
 	fmt.Println(held.Context().Err(), held.Token() > 0)
 	// Output:
 	// <nil>
@@ -78,12 +67,9 @@ func ExampleWithAtLeast() {
 	defer stop()
 	locker := locks.NewLocker(clients[0], locks.WithAtLeast(time.Minute))
 
-	lock, err := locker.Lock(ctx, "report")
-	if err != nil {
-		panic(err)
-	}
+	lock := kit.Must(locker.Lock(ctx, "report"))
 	fmt.Println(lock.Unlock(ctx))
-	_, err = locks.NewLocker(clients[1]).Lock(ctx, "report") // Its clock is some seconds behind.
+	_, err := locks.NewLocker(clients[1]).Lock(ctx, "report") // Its clock is some seconds behind.
 	fmt.Println(errors.Is(err, lease.ErrBusy))
 	// Output:
 	// <nil>
@@ -95,9 +81,7 @@ func ExampleWithPrefix() {
 	defer stop()
 	locker := locks.NewLocker(clients[0], locks.WithPrefix("shop:"))
 
-	if _, err := locker.Lock(context.Background(), "report"); err != nil {
-		panic(err)
-	}
+	kit.Must(locker.Lock(context.Background(), "report"))
 	info, err := fairlock.New(clients[0], "shop:report").Inspect(context.Background())
 	fmt.Println(info.Held, err)
 	// Output: true <nil>
@@ -121,10 +105,7 @@ func ExampleNewElector() {
 	elector := locks.NewElector(clients[0], "scheduler")
 	defer elector.Close()
 
-	scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
-	if err != nil {
-		panic(err)
-	}
+	scheduler := kit.Must(gocron.NewScheduler(gocron.WithDistributedElector(elector)))
 	reported := make(chan struct{}, 1)
 	report := gocron.NewTask(func() {
 		select {
@@ -132,9 +113,7 @@ func ExampleNewElector() {
 		default:
 		}
 	})
-	if _, err = scheduler.NewJob(gocron.DurationJob(50*time.Millisecond), report); err != nil {
-		panic(err)
-	}
+	kit.Must(scheduler.NewJob(gocron.DurationJob(50*time.Millisecond), report))
 	scheduler.Start()
 	<-reported
 	fmt.Println("reported by the leader:", elector.IsLeader(context.Background()) == nil)

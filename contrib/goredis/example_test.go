@@ -8,16 +8,14 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/contrib/goredis"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
 func ExampleOptions() {
 	rdb := redis.NewClient(&redis.Options{Addr: "redis.example:6379", Username: "app", Password: "secret", DB: 2})
 	defer rdb.Close()
 
-	o, err := goredis.Options(rdb)
-	if err != nil {
-		panic(err)
-	}
+	o := kit.Must(goredis.Options(rdb))
 	o.Name = "importer" // As operators see it. Then headwaiter.Dial(o).
 	fmt.Println(o.Redis.InitAddress, o.Redis.Username, o.Redis.SelectDB)
 	// Output: [redis.example:6379] app 2
@@ -28,10 +26,7 @@ func ExampleFrom() {
 	rdb := redis.NewFailoverClient(options)
 	defer rdb.Close()
 
-	o, err := goredis.From(options)
-	if err != nil {
-		panic(err)
-	}
+	o := kit.Must(goredis.From(options))
 	fmt.Println(o.Redis.Sentinel.MasterSet, "by", o.Redis.InitAddress)
 	// Output: orders by [sentinel.example:26379]
 }

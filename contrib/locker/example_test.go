@@ -86,9 +86,7 @@ func ExampleWithLoss() {
 	mutex := fairlock.New(clients[0], "orders:42", headwaiter.WithLease(time.Second))
 	orders := locker.New(context.Background(), mutex, locker.WithLoss(func(err error) { fmt.Println(err) }))
 	orders.Lock()
-	if _, err := mutex.ForceRelease(context.Background(), 0); err != nil { // Somebody at a prompt.
-		panic(err)
-	}
+	kit.Must(mutex.ForceRelease(context.Background(), 0)) // Somebody at a prompt.
 	<-orders.Context().Done()
 	orders.Unlock()
 	// Output: locker: unlock "orders:42": lease lost: orders:42: released elsewhere by force

@@ -12,13 +12,11 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/contrib/otel"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
 func Example() {
-	server, err := miniredis.Run()
-	if err != nil {
-		log.Fatal(err)
-	}
+	server := kit.Must(miniredis.Run())
 	defer server.Close()
 	ctx := context.Background()
 
@@ -26,19 +24,13 @@ func Example() {
 	exporter := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter))
 
-	tracer, err := otel.New(otel.Options{TracerProvider: provider})
-	if err != nil {
-		log.Fatal(err)
-	}
+	tracer := kit.Must(otel.New(otel.Options{TracerProvider: provider}))
 	o := headwaiter.Options{Observer: tracer}
 	o.Redis.InitAddress = []string{server.Addr()}
-	client, err := headwaiter.Dial(o)
-	if err != nil {
-		log.Fatal(err)
-	}
+	client := kit.Must(headwaiter.Dial(o))
 	defer client.Shutdown(ctx)
 
-	err = fairlock.New(client, "orders:42").Do(ctx, func(ctx context.Context) error {
+	err := fairlock.New(client, "orders:42").Do(ctx, func(ctx context.Context) error {
 		_, span := provider.Tracer("shop").Start(ctx, "ship") // Below the span of the hold.
 		defer span.End()
 		return nil

@@ -12,30 +12,22 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/contrib/otel"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
 // Spans alone, where metrics come from elsewhere.
 func ExampleNewTracer() {
-	server, err := miniredis.Run()
-	if err != nil {
-		log.Fatal(err)
-	}
+	server := kit.Must(miniredis.Run())
 	defer server.Close()
 	ctx := context.Background()
 	exporter := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter))
 	defer func() { _ = provider.Shutdown(ctx) }()
 
-	tracer, err := otel.NewTracer(provider)
-	if err != nil {
-		log.Fatal(err)
-	}
+	tracer := kit.Must(otel.NewTracer(provider))
 	o := headwaiter.Options{Observer: tracer}
 	o.Redis.InitAddress = []string{server.Addr()}
-	client, err := headwaiter.Dial(o)
-	if err != nil {
-		log.Fatal(err)
-	}
+	client := kit.Must(headwaiter.Dial(o))
 	defer client.Shutdown(ctx)
 
 	if err := fairlock.New(client, "orders:42").Do(ctx, func(context.Context) error { return nil }); err != nil {

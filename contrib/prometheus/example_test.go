@@ -18,6 +18,7 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/contrib/prometheus"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
 // connect is what a program does at its start.
@@ -40,10 +41,7 @@ func connect(addr string) (*headwaiter.Client, http.Handler, error) {
 
 // Metrics of the locks of a program, on a page for Prometheus.
 func Example() {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
+	server := kit.Must(miniredis.Run())
 	defer server.Close()
 	client, metrics, err := connect(server.Addr())
 	if err != nil {

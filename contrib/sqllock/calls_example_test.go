@@ -6,22 +6,17 @@ import (
 	"fmt"
 
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
 func ExampleSession_Lock() {
 	ctx := context.Background()
-	c, err := example(ctx)
-	if err != nil {
-		panic(err)
-	}
+	c := kit.Must(example(ctx))
 	defer c.Close()
 
 	m := sqllock.NewSession(c, "orders:42")
-	l, err := m.Lock(ctx)
-	if err != nil {
-		panic(err)
-	}
+	l := kit.Must(m.Lock(ctx))
 	waiting, err := m.Waiting(ctx)
 	fmt.Println(m.Name(), waiting, err)
 	fmt.Println(l.Release(ctx))
@@ -32,14 +27,11 @@ func ExampleSession_Lock() {
 
 func ExampleLeased_ForceRelease() {
 	ctx := context.Background()
-	c, err := example(ctx)
-	if err != nil {
-		panic(err)
-	}
+	c := kit.Must(example(ctx))
 	defer c.Close()
 
 	m := sqllock.NewLeased(c, "orders:42")
-	err = m.Do(ctx, func(held context.Context) error {
+	err := m.Do(ctx, func(held context.Context) error {
 		_, err := m.TryLock(ctx)
 		fmt.Println(errors.Is(err, lease.ErrBusy))
 		waiting, err := m.Waiting(ctx)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
 	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -33,27 +34,18 @@ func example(ctx context.Context) (*sqllock.Client, error) {
 
 func ExampleDial() {
 	ctx := context.Background()
-	url, err := pgtest.Make(ctx) // postgres://…
-	if err != nil {
-		panic(err)
-	}
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		panic(err)
-	}
-	_, err = sqllock.Dial(ctx, sqllock.Options{Config: config})
+	url := kit.Must(pgtest.Make(ctx)) // postgres://…
+	config := kit.Must(pgxpool.ParseConfig(url))
+	_, err := sqllock.Dial(ctx, sqllock.Options{Config: config})
 	fmt.Println(errors.Is(err, sqllock.ErrSchema))
 	// Output: true
 }
 
 func ExampleNewSession() {
 	ctx := context.Background()
-	c, err := example(ctx)
-	if err != nil {
-		panic(err)
-	}
+	c := kit.Must(example(ctx))
 	defer c.Close()
-	err = sqllock.NewSession(c, "orders:42").Do(ctx, func(ctx context.Context) error {
+	err := sqllock.NewSession(c, "orders:42").Do(ctx, func(ctx context.Context) error {
 		_, err := sqllock.NewSession(c, "orders:42").TryLock(context.Background())
 		fmt.Println(errors.Is(err, lease.ErrBusy))
 		return nil // The context ends if the connection that has the lock is lost.
@@ -66,23 +58,14 @@ func ExampleNewSession() {
 
 func ExampleNewLeased() {
 	ctx := context.Background()
-	c, err := example(ctx)
-	if err != nil {
-		panic(err)
-	}
+	c := kit.Must(example(ctx))
 	defer c.Shutdown(ctx)
 	m := sqllock.NewLeased(c, "orders:42", sqllock.WithLease(30*time.Second))
-	first, err := m.Lock(ctx)
-	if err != nil {
-		panic(err)
-	}
+	first := kit.Must(m.Lock(ctx))
 	if err := first.Release(ctx); err != nil {
 		panic(err)
 	}
-	second, err := m.Lock(ctx)
-	if err != nil {
-		panic(err)
-	}
+	second := kit.Must(m.Lock(ctx))
 	fmt.Println(second.Token() > first.Token())
 	fmt.Println(second.Release(ctx))
 	// Output:
@@ -92,30 +75,18 @@ func ExampleNewLeased() {
 
 func ExampleLockRow() {
 	ctx := context.Background()
-	url, err := pgtest.Make(ctx)
-	if err != nil {
-		panic(err)
-	}
-	db, err := sql.Open("pgx", url)
-	if err != nil {
-		panic(err)
-	}
+	url := kit.Must(pgtest.Make(ctx))
+	db := kit.Must(sql.Open("pgx", url))
 	defer db.Close()
-	_, err = db.ExecContext(ctx, "CREATE TABLE jobs (id int PRIMARY KEY, state text, task text); "+
-		"INSERT INTO jobs VALUES (1, 'open', 'bill'), (2, 'open', 'ship')")
-	if err != nil {
-		panic(err)
-	}
+	kit.Must(db.ExecContext(ctx, "CREATE TABLE jobs (id int PRIMARY KEY, state text, task text); "+
+		"INSERT INTO jobs VALUES (1, 'open', 'bill'), (2, 'open', 'ship')"))
 	open := sqllock.Row{
 		Table: "jobs", Key: map[string]any{"state": "open"}, Columns: []string{"id", "task"},
 		SkipLocked: true, OrderBy: []string{"id"},
 	}
 	// Each worker takes the first job that no other has.
 	for range 3 {
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			panic(err)
-		}
+		tx := kit.Must(db.BeginTx(ctx, nil))
 		defer tx.Rollback() // A worker would do the job, mark it as done in tx, and commit.
 		var id int
 		var task string

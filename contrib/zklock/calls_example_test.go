@@ -4,28 +4,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"time"
 
 	"github.com/headwaiter/headwaiter/contrib/zklock"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
+// connected is a client of a server for the examples.
+func connected() (c *zklock.Client, stop func()) {
+	address, end := server()
+	c = kit.Must(zklock.Dial(zklock.Options{Servers: []string{address}}))
+	return c, func() {
+		_ = c.Close()
+		end()
+	}
+}
+
 func ExampleMutex_ForceRelease() {
-	address, stop := server()
+	c, stop := connected()
 	defer stop()
 	ctx := context.Background()
-	c, err := zklock.Dial(zklock.Options{Servers: []string{address}})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer c.Close()
 
 	m := zklock.New(c, "orders:42", zklock.WithMaxHold(time.Hour))
-	l, err := m.Lock(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := kit.Must(m.Lock(ctx))
 	info, err := m.Inspect(ctx)
 	fmt.Println(m.Name(), info.Held, info.Token == l.Token(), err)
 	_, err = m.ForceRelease(ctx, info.Token)
@@ -40,17 +42,12 @@ func ExampleMutex_ForceRelease() {
 
 // A worker that hangs keeps nobody else out.
 func ExampleWithMaxStall() {
-	address, stop := server()
+	c, stop := connected()
 	defer stop()
 	ctx := context.Background()
-	c, err := zklock.Dial(zklock.Options{Servers: []string{address}})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer c.Close()
 
 	imports := zklock.New(c, "import", zklock.WithMaxStall(200*time.Millisecond))
-	err = imports.Do(ctx, func(ctx context.Context) error {
+	err := imports.Do(ctx, func(ctx context.Context) error {
 		held, _ := lease.FromContext(ctx)
 		held.Progress() // After each row; then the worker hangs.
 		<-ctx.Done()
@@ -62,17 +59,12 @@ func ExampleWithMaxStall() {
 
 // The wait is bounded, and the work of the holder is not.
 func ExampleWithMaxWait() {
-	address, stop := server()
+	c, stop := connected()
 	defer stop()
 	ctx := context.Background()
-	c, err := zklock.Dial(zklock.Options{Servers: []string{address}})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer c.Shutdown(ctx)
 
 	bounded := zklock.New(c, "bounded", zklock.WithMaxWait(2*time.Second))
-	err = bounded.Do(ctx, func(context.Context) error {
+	err := bounded.Do(ctx, func(context.Context) error {
 		_, err := bounded.Lock(ctx) // Somebody else, who waits for us.
 		fmt.Println(errors.Is(err, lease.ErrWaitTimeout), errors.Is(err, context.DeadlineExceeded))
 		return nil

@@ -3,18 +3,15 @@ package zklock_test
 import (
 	"context"
 	"fmt"
-	"log"
 
 	"github.com/headwaiter/headwaiter/contrib/zklock"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/zktest"
 )
 
 // server is the address of one for the examples.
 func server() (address string, stop func()) {
-	s, err := zktest.Start()
-	if err != nil {
-		log.Fatal(err)
-	}
+	s := kit.Must(zktest.Start())
 	return s.Address(), s.Stop
 }
 
@@ -23,18 +20,12 @@ func Example() {
 	defer stop()
 	ctx := context.Background()
 
-	c, err := zklock.Dial(zklock.Options{Servers: []string{address}})
-	if err != nil {
-		log.Fatal(err)
-	}
+	c := kit.Must(zklock.Dial(zklock.Options{Servers: []string{address}}))
 	defer c.Shutdown(ctx)
 
 	m := zklock.New(c, "orders:42")
-	l, err := m.Lock(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	_, err = m.TryLock(ctx)
+	l := kit.Must(m.Lock(ctx))
+	_, err := m.TryLock(ctx)
 	fmt.Println(err)
 	fmt.Println(l.Release(ctx), context.Cause(l.Context()))
 	fmt.Println(m.Do(ctx, func(ctx context.Context) error { return ctx.Err() }))
