@@ -71,9 +71,7 @@ func TestALockThatIsNoneIsConvictedByTheRecordsOfOthers(t *testing.T) {
 		Works: []Work{{ID: "W4", Clients: 3, Workers: 1, Processes: 3, Hold: pause}},
 	})
 	require.NoError(t, err)
-	if err := report.Fault(); err == nil || !strings.Contains(err.Error(), "overlapped") {
-		t.Errorf("got %v, want the overlaps", err)
-	}
+	require.ErrorContains(t, report.Fault(), "overlapped")
 }
 
 // A SET NX is gone after its lease, whoever waits tries every millisecond, and nobody is in a queue.
@@ -91,9 +89,8 @@ func TestScenesArePlayed(t *testing.T) {
 		},
 	})
 	require.NoError(t, err)
-	if len(report.Recoveries) != 3 || len(report.Missing) != 0 {
-		t.Fatalf("played %+v, missing %+v: want all but the last, as nothing listens", report.Recoveries, report.Missing)
-	}
+	require.Len(t, report.Recoveries, 3, "the last is not played, as nothing listens")
+	require.Empty(t, report.Missing)
 	for _, r := range report.Recoveries {
 		require.False(t, !r.Within || r.Worst <= 0 && r.Kind != DeadHolder, "%+v", r)
 	}
@@ -108,9 +105,9 @@ func unready(t *testing.T, c Contender, redis rueidis.ClientOption, s Scene) {
 	require.NoError(t, r.scene(t.Context(), s))
 	require.Empty(t, r.report.Recoveries)
 	missing := r.report.Missing
-	if len(missing) != 1 || missing[0].What != s.String() || !strings.Contains(missing[0].Reason, errUnready.Error()) {
-		t.Errorf("missing %+v, want that the scene was not ready", missing)
-	}
+	require.Len(t, missing, 1)
+	require.Equal(t, s.String(), missing[0].What)
+	require.Contains(t, missing[0].Reason, errUnready.Error())
 }
 
 // Only the call that a scene is about can exceed its bound. Whatever held up those before it, the lock is not accused.
@@ -129,12 +126,9 @@ func TestARunWhoseTimeIsOverTriesOnce(t *testing.T) {
 	redis := startRedisFor(t)
 	for within, want := range map[time.Duration]int{0: 3, time.Nanosecond: 1, time.Hour: 3} {
 		r := &runner{Config: Config{Contenders: []Contender{elsewhere(redis, false)}, Within: within}, begun: time.Now(), report: &Report{}, prefix: "test"}
-		if err := r.scene(t.Context(), Scene{Kind: GivesUp, Bound: 20 * time.Second, Times: 3}); err != nil {
-			t.Fatal(err)
-		}
-		if found := r.report.Recoveries; len(found) != 1 || found[0].Times != want {
-			t.Errorf("within %v: %+v, want %d tries", within, found, want)
-		}
+		require.NoError(t, r.scene(t.Context(), Scene{Kind: GivesUp, Bound: 20 * time.Second, Times: 3}))
+		require.Len(t, r.report.Recoveries, 1)
+		require.Equal(t, want, r.report.Recoveries[0].Times, within)
 	}
 }
 
@@ -150,9 +144,7 @@ func TestABoundThatIsExceededIsTold(t *testing.T) {
 	c := elsewhere(startRedisFor(t), false)
 	c.Lease = 0 // Then a dead holder's lock should be free at once, and is not.
 	r := &runner{Config: Config{Contenders: []Contender{c}}, report: &Report{}, prefix: "test"}
-	if err := r.scene(t.Context(), Scene{Kind: DeadHolder, Bound: 100 * time.Millisecond, Times: 3}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.scene(t.Context(), Scene{Kind: DeadHolder, Bound: 100 * time.Millisecond, Times: 3}))
 	found := r.report.Recoveries
 	require.False(t, len(found) != 1 || found[0].Within || found[0].Worst != 100_000, "%+v, want the bound of 100 ms", found)
 }
@@ -164,9 +156,7 @@ func TestAnAgentThatFailsIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "refused")
 	a := must.Got(StartAgent(t.Context(), c))(t)
 	a.Kill()
-	if _, err := a.do(t.Context(), "memory"); err == nil {
-		t.Error("an agent that was killed answers")
-	}
+	require.Error(t, must.Err(a.do(t.Context(), "memory")), "an agent that was killed answers")
 }
 
 // lasting makes holds of the sham that tell until when they last.
@@ -214,9 +204,7 @@ func TestManyLeasesAreWatched(t *testing.T) {
 	d.lost.Store(3) // The third hold is lost.
 	c := Contender{Name: "sham", Driver: d, OnRedis: true, Lease: 60 * time.Second}
 	r := &runner{Config: Config{Contenders: []Contender{c}}, observer: o, report: &Report{}}
-	if err := r.holds(t.Context(), Keeping{Leases: 50, For: 200 * time.Millisecond, Beside: 100 * time.Millisecond}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.holds(t.Context(), Keeping{Leases: 50, For: 200 * time.Millisecond, Beside: 100 * time.Millisecond}))
 	require.Len(t, r.report.Holds, 1, r.report.Missing)
 	h := r.report.Holds[0]
 	require.False(t, h.Lost != 1 || h.PerSecond <= 0 || h.Left > 60_000 || h.Left < 50_000 || h.Due != 0.5, "%+v", h)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -299,9 +298,9 @@ func TestALatchIsOpenedWhenAllCallsWait(t *testing.T) {
 		for range 3 {
 			require.NoError(t, g.open(t.Context(), awake, last))
 		}
-		if l.late != 0 || awake.quantiles().Count != 60 || last.quantiles().Count != 3 {
-			t.Errorf("%d of %d calls came to an open latch", l.late, awake.quantiles().Count)
-		}
+		require.Zero(t, l.late, "calls that came to an open latch")
+		require.EqualValues(t, 60, awake.quantiles().Count)
+		require.EqualValues(t, 3, last.quantiles().Count)
 	})
 }
 
@@ -311,9 +310,7 @@ func TestALatchForWhichNobodyCanWaitIsAnErrorThatSaysWhy(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("enough"))
 		defer cancel()
 		g := gate{latches: []Latch{l}, waiters: 2, ran: func(context.Context) (uint64, error) { return 0, nil }}
-		if err := g.open(ctx, newTimes(), newTimes()); err == nil || !strings.Contains(err.Error(), "enough") {
-			t.Errorf("got %v", err)
-		}
+		require.ErrorContains(t, g.open(ctx, newTimes(), newTimes()), "enough")
 	})
 }
 

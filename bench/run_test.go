@@ -52,9 +52,8 @@ func TestEveryWorkRunsOnAServer(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(line), &object), line)
 		kinds[object.Kind]++
 	}
-	if kinds["run"] != 1 || kinds["result"] != 5 || kinds["slice"] < 5 || kinds["floor"] <= kinds["slice"] {
-		t.Errorf("lines %v, want one of the run, five results, and floors before and after every slice", kinds)
-	}
+	require.True(t, kinds["run"] == 1 && kinds["result"] == 5 && kinds["slice"] >= 5 && kinds["floor"] > kinds["slice"],
+		"lines %v, want one of the run, five results, and floors before and after every slice", kinds)
 	require.NoError(t, report.WriteTable(t.Output()))
 }
 
@@ -67,9 +66,7 @@ func TestUncontendedCycleOfTheReferenceIsTwoCommands(t *testing.T) {
 	defer func() { require.NoError(t, c.close(context.WithoutCancel(ctx))) }()
 	f := must.Got(c.measure(ctx, 100*time.Millisecond))(t)
 	// One SET and one EVALSHA that calls GET and DEL. A snapshot may fall between the two.
-	if off := math.Abs(f.Server.Others - 3*f.Server.Scripts); off > 1.5/float64(f.Cycles) {
-		t.Errorf("%v commands beside %v scripts a cycle, want three for each", f.Server.Others, f.Server.Scripts)
-	}
+	require.InDelta(t, 3*f.Server.Scripts, f.Server.Others, 1.5/float64(f.Cycles), "three commands for each script")
 	require.False(t, f.Server.BytesIn <= 0 || f.Server.BytesOut <= 0 || f.Allocs <= 0, "nothing was counted: %+v", f)
 }
 
@@ -77,9 +74,7 @@ func TestLockThatIsNoneIsConvicted(t *testing.T) {
 	d := setnx{redis: startRedisFor(t), broken: true}
 	// Each hold is longer than the time between two tries, so holds must overlap.
 	report := smoke(t, d, []Work{{ID: "W4h", Clients: 4, Workers: 1, Hold: pause}}, &bytes.Buffer{})
-	if err := report.Fault(); err == nil || !strings.Contains(err.Error(), "overlapped") {
-		t.Errorf("got %v, want the overlaps", err)
-	}
+	require.ErrorContains(t, report.Fault(), "overlapped")
 }
 
 func TestServerThatCannotBeReachedIsAnError(t *testing.T) {
@@ -127,13 +122,10 @@ func TestAPairKnowsWhoIsFasterThoughTheMachineChanges(t *testing.T) {
 			}
 			return slices.Min(all), slices.Max(all)
 		}
-		if least, most := rates(func(r PairRound) Turn { return r.Own }); most < 2*least {
-			t.Fatalf("%v to %v hand-offs a second: the machine was to change", least, most)
-		}
+		least, most := rates(func(r PairRound) Turn { return r.Own })
+		require.Greater(t, most, 2*least, "the machine was to change")
 		speed := compared.Speed()
-		if !within(speed.Median, 1.3) || speed.Level() || speed.Rounds != 9 || speed.High-speed.Low > 0.1 {
-			t.Errorf("%v, want 1.3 times as fast", speed)
-		}
+		require.True(t, within(speed.Median, 1.3) && !speed.Level() && speed.Rounds == 9 && speed.High-speed.Low <= 0.1, "%v", speed)
 	})
 }
 
@@ -145,9 +137,8 @@ func TestTwoOfTheSameLockAreLevel(t *testing.T) {
 		own.pace = func() float64 { return 1.5 + math.Sin(7*time.Since(began).Seconds()) }
 		other := newSham()
 		other.locks, other.pace = own.locks, own.pace
-		if speed := compareShams(t, own, other, 9).Speed(); !speed.Level() {
-			t.Errorf("%v of two that are the same", speed)
-		}
+		speed := compareShams(t, own, other, 9).Speed()
+		require.True(t, speed.Level(), "%v of two that are the same", speed)
 	})
 }
 
@@ -166,25 +157,19 @@ func TestATurnIsOfHandOffsOrOfCycles(t *testing.T) {
 	} {
 		require.EqualValues(t, c.want, turn(c.work, f, f), c.work)
 	}
-	if got := turn(Work{ID: "W4", Clients: 8, Workers: 1}, Figures{Seconds: 1}); got != (Turn{}) {
-		t.Errorf("%+v of nothing", got)
-	}
+	require.Zero(t, turn(Work{ID: "W4", Clients: 8, Workers: 1}, Figures{Seconds: 1}), "of nothing")
 }
 
 func TestARatioHasItsInterval(t *testing.T) {
 	r := RatioOf([]float64{1, 3, 2, math.NaN(), 4, 5, 6, 7})
-	require.False(t, r.Median != 4 || r.Low != 1 || r.High != 7 || r.Rounds != 7 || r.Level() != true, "%+v of seven", r)
-	if r := RatioOf([]float64{2, 2.1, 2.2, 2.3, 2.4, 2.5, 2.6}); r.Level() {
-		t.Errorf("%+v is level", r)
-	}
-	if r := RatioOf(nil); !math.IsNaN(r.Median) || r.Rounds != 0 {
-		t.Errorf("%+v of nothing", r)
-	}
+	require.True(t, r.Median == 4 && r.Low == 1 && r.High == 7 && r.Rounds == 7 && r.Level(), "%+v of seven", r)
+	require.False(t, RatioOf([]float64{2, 2.1, 2.2, 2.3, 2.4, 2.5, 2.6}).Level())
+	r = RatioOf(nil)
+	require.True(t, math.IsNaN(r.Median) && r.Rounds == 0, "%+v of nothing", r)
 	// A lock that did nothing in a round is infinitely slower, not a panic.
 	c := Compared{Rounds: slices.Repeat([]PairRound{{Own: Turn{Rate: 5}}}, 7)}
-	if r := c.Speed(); !math.IsInf(r.Median, 1) || r.Level() {
-		t.Errorf("%+v beside a lock that does nothing", r)
-	}
+	r = c.Speed()
+	require.True(t, math.IsInf(r.Median, 1) && !r.Level(), "%+v beside a lock that does nothing", r)
 	require.Zero(t, c.CPU().Rounds)
 }
 
@@ -206,9 +191,7 @@ func TestPairsAreOfTheOwnLock(t *testing.T) {
 		"bare W1 beside W1", "rival W1 beside W1", "own R1 beside W1", "bare W2 beside W2", "bare W4 beside W4", "rival W4 beside W4",
 		"own R4 beside W4", "own S4 beside W4", "own S16 beside W4", "own RW beside W2", "redlock R5 beside W1", "redlock R5 beside W4",
 	}
-	slices.Sort(got)
-	slices.Sort(want)
-	require.Equal(t, want, got)
+	require.ElementsMatch(t, want, got)
 	require.False(t, len(alone) != 1 || alone[0].Kind != KindLatch, "%v have no mutex beside them, want the latch", alone)
 }
 
@@ -228,9 +211,7 @@ func TestALockIsComparedWithWhatItReplaces(t *testing.T) {
 		for _, p := range pairs {
 			got = append(got, p.Own.Name+"/"+p.Other.Name+" "+p.OwnWork.String())
 		}
-		if got, want := slices.Sorted(slices.Values(got)), slices.Sorted(strings.SplitSeq(c.want, ", ")); !slices.Equal(got, want) {
-			t.Errorf("%v\nwant\n%v", got, want)
-		}
+		require.ElementsMatch(t, strings.Split(c.want, ", "), got)
 	}
 }
 
@@ -265,9 +246,8 @@ func TestTheLuckOfAClientIsInTheInterval(t *testing.T) {
 				Restart: func() error { restarts++; return nil },
 			}}
 			require.NoError(t, r.pairs(t.Context()))
-			if len(r.report.Compared) != 2 || len(r.report.Missing) > 0 {
-				t.Fatalf("%d pairs and %v missing", len(r.report.Compared), r.report.Missing)
-			}
+			require.Len(t, r.report.Compared, 2)
+			require.Empty(t, r.report.Missing)
 			for _, c := range r.report.Compared {
 				speed := c.Speed()
 				require.EqualValues(t, rounds, speed.Rounds, c)
@@ -279,9 +259,8 @@ func TestTheLuckOfAClientIsInTheInterval(t *testing.T) {
 				}
 			}
 			// One of each in every pass.
-			if want := 3 * rounds; made != want || restarts != rounds-1 {
-				t.Errorf("%d clients and %d servers anew, want %d and %d", made, restarts, want, rounds-1)
-			}
+			require.Equal(t, 3*rounds, made, "clients")
+			require.Equal(t, rounds-1, restarts)
 		})
 	}
 	t.Logf("level in %d of %d", level, all)

@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"math"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,9 +29,9 @@ func TestAKnownDelayIsReadBack(t *testing.T) {
 		d := newSham()
 		d.locks, d.leaves = 10*time.Millisecond, 6*time.Millisecond
 		f := must.Got(crewOf(t, d, Work{ID: "W1", Clients: 1, Workers: 1}).measure(t.Context(), time.Second))(t)
-		if !within(f.Acquire.P50, 10_000) || !within(f.Release.P50, 6_000) || !within(f.Rate, 1000./16) {
-			t.Errorf("lock %v and release %v µs, %v cycles a second: want 10,000, 6,000 and 62.5", f.Acquire.P50, f.Release.P50, f.Rate)
-		}
+		require.InEpsilon(t, 10_000, f.Acquire.P50, 0.05)
+		require.InEpsilon(t, 6_000, f.Release.P50, 0.05)
+		require.InEpsilon(t, 1000./16, f.Rate, 0.05)
 	})
 }
 
@@ -43,12 +42,9 @@ func TestAKnownHandOffIsReadBack(t *testing.T) {
 		d := newSham()
 		d.locks, d.leaves = 10*time.Millisecond, 6*time.Millisecond
 		f := must.Got(crewOf(t, d, Work{ID: "W4", Clients: 4, Workers: 1}).measure(t.Context(), time.Second))(t)
-		if !within(f.HandOff.P50, 16_000) || !within(f.Acquire.P50, 58_000) {
-			t.Errorf("a hand-off of %v µs and a wait of %v, want 16,000 and 58,000", f.HandOff.P50, f.Acquire.P50)
-		}
-		if f.Inversions != 0 || f.Overlaps != 0 || f.Passed != f.Rate || f.Jain < 0.98 {
-			t.Errorf("%+v of a lock that is fair", f)
-		}
+		require.InEpsilon(t, 16_000, f.HandOff.P50, 0.05)
+		require.InEpsilon(t, 58_000, f.Acquire.P50, 0.05)
+		require.True(t, f.Inversions == 0 && f.Overlaps == 0 && f.Passed == f.Rate && f.Jain >= 0.98, "%+v of a lock that is fair", f)
 	})
 }
 
@@ -70,9 +66,7 @@ func TestALockThatBreaksItsOrderIsConvicted(t *testing.T) {
 		require.NoError(t, conviction(t, d))
 		d = shamThatTakesTime()
 		d.last = true
-		if err := conviction(t, d); err == nil || !strings.Contains(err.Error(), "against their order") {
-			t.Errorf("got %v, want the inversions", err)
-		}
+		require.ErrorContains(t, conviction(t, d), "against their order")
 	})
 }
 
@@ -106,9 +100,7 @@ func TestALockThatLetsEverybodyInIsConvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := shamThatTakesTime()
 		d.broken = true
-		if err := conviction(t, d); err == nil || !strings.Contains(err.Error(), "overlapped") {
-			t.Errorf("got %v, want the overlaps", err)
-		}
+		require.ErrorContains(t, conviction(t, d), "overlapped")
 	})
 }
 
@@ -139,10 +131,9 @@ func TestARoundWhoseFloorMovedIsRunAgain(t *testing.T) {
 		floor := &given{[]float64{100, 200, 210, 100, 110}}
 		kept, again, _, err := r.rounds(t.Context(), "sham", c, openFloors{floor})
 		require.NoError(t, err)
-		if len(kept) != 2 || again != 2 || kept[0].Floors[floorCycle] != 205 || kept[1].Floors[floorCycle] != 105 {
-			t.Errorf("kept %d, again %d, floors %v and %v: want those of the quiet rounds, 205 and 105",
-				len(kept), again, kept[0].Floors, kept[1].Floors)
-		}
+		require.Len(t, kept, 2)
+		require.Equal(t, 2, again)
+		require.Equal(t, []float64{205, 105}, []float64{kept[0].Floors[floorCycle], kept[1].Floors[floorCycle]}, "of the quiet rounds")
 		require.Len(t, r.report.Slices, 2)
 	})
 }
@@ -171,13 +162,9 @@ func TestCallsThatHadNotBegunAreCounted(t *testing.T) {
 	for due := from.take(); due < counted.to; due = from.take() {
 		made.events = append(made.events, event{arrived: true, due: due, start: due, acquired: due + 1, releasing: due + 1, released: due + 2})
 	}
-	if f := c.figures(measured{window: counted}, made); f.Late != 0 {
-		t.Errorf("%d are late of calls that were all made when they were due", f.Late)
-	}
+	require.Zero(t, c.figures(measured{window: counted}, made).Late, "all were made when they were due")
 	made.events = made.events[:len(made.events)-7]
-	if f := c.figures(measured{window: counted}, made); f.Late != 7 {
-		t.Errorf("%d are late, want seven", f.Late)
-	}
+	require.EqualValues(t, 7, c.figures(measured{window: counted}, made).Late)
 }
 
 // A lock that keeps up has the rate at which calls arrive, whatever it costs: there is no ratio in that, but in gaps.
@@ -194,9 +181,8 @@ func TestRatesOfArrivalsAreComparedWithNothing(t *testing.T) {
 		{Work{ID: "W1", Clients: 1, Workers: 1}, floorCycle, 0.02},
 	} {
 		floor, ratio := ToFloor(summarize(c.work, []Round{round}, 0))
-		if floor != c.floor || ratio != c.ratio {
-			t.Errorf("%v: %v of %q, want %v of %q", c.work, ratio, floor, c.ratio, c.floor)
-		}
+		require.Equal(t, c.floor, floor, c.work)
+		require.Equal(t, c.ratio, ratio, c.work)
 		require.NotEmpty(t, c.work.floors(), "%v: no floor tells whether the machine is quiet", c.work)
 	}
 }
@@ -223,9 +209,7 @@ func TestAFloorHasAsManyWorkersAsTheWork(t *testing.T) {
 	want := map[string]int{"R1": 1, "R4": 1, "S4": 1, "S16": 64, "RW": 64, "W1": 1, "W2": 64, "W3": 1, "W4": 1}
 	for _, w := range append(FamilyWorks(), Standard([]int{8})...) {
 		for _, kind := range w.floors() {
-			if kind.workers > 0 && kind.workers != want[w.ID] {
-				t.Errorf("%v: a floor with %d workers, want %d", w, kind.workers, want[w.ID])
-			}
+			require.True(t, kind.workers <= 0 || kind.workers == want[w.ID], "%v: a floor with %d workers", w, kind.workers)
 		}
 	}
 }

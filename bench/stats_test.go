@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,15 +26,13 @@ func TestMedianIsTheMiddleWhateverTheOrder(t *testing.T) {
 	} {
 		require.EqualValues(t, c.want, Median(c.values), c.values)
 	}
-	if got := Median(nil); !math.IsNaN(got) {
-		t.Errorf("median of nothing is %v, want NaN", got)
-	}
+	require.True(t, math.IsNaN(Median(nil)))
 }
 
 func TestMedianLeavesItsArgumentInOrder(t *testing.T) {
 	values := []float64{3, 1, 2}
 	Median(values)
-	require.False(t, values[0] != 3 || values[1] != 1 || values[2] != 2, "the values are now %v", values)
+	require.Equal(t, []float64{3, 1, 2}, values)
 }
 
 func TestFloorHasMovedWhenItDiffersByMoreThanAThird(t *testing.T) {
@@ -71,9 +68,7 @@ func TestTimesKeepWhatIsOutOfRange(t *testing.T) {
 func TestQuantilesOfRoundsAreMediansAndTheLargestOfAll(t *testing.T) {
 	rounds := []Quantiles{{P50: 10, P99: 30, Max: 40, Count: 5}, {P50: 12, P99: 90, Max: 900, Count: 6}, {P50: 11, P99: 31, Max: 50, Count: 7}}
 	got := medianQuantiles(rounds, func(q Quantiles) Quantiles { return q })
-	if want := (Quantiles{P50: 11, P99: 31, Max: 900, Count: 18}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
+	require.Equal(t, Quantiles{P50: 11, P99: 31, Max: 900, Count: 18}, got)
 }
 
 // near allows for the error of the histogram.
@@ -97,9 +92,8 @@ func TestInversionsOfAColdStartDoNotCount(t *testing.T) {
 	late := served(150, 160)
 	late.worker = 9
 	events[0].acquired = 200 * ms
-	if f := figures(append(events, late), window{15 * ms, 300 * ms}, true); f.Inversions != 1 {
-		t.Errorf("%d inversions, want that of the one who came 150 ms after the first and was served before", f.Inversions)
-	}
+	f = figures(append(events, late), window{15 * ms, 300 * ms}, true)
+	require.EqualValues(t, 1, f.Inversions, "that of the one who came 150 ms after the first and was served before")
 }
 
 // hold is one hold: when Lock was called and returned and when Release was called, all in ms.
@@ -116,9 +110,7 @@ func TestHandOffIsFromReleaseToTheNextTokensReturn(t *testing.T) {
 	}
 	spans, passed := handOffs(events, window{0, 1000 * ms})
 	q := spans.quantiles()
-	if passed != 3 || q.Count != 3 || !near(q.P50, 3000) || !near(q.Max, 11000) {
-		t.Errorf("got %+v, want 3 of p50 3,000 µs and max 11,000 µs", q)
-	}
+	require.True(t, passed == 3 && q.Count == 3 && near(q.P50, 3000) && near(q.Max, 11000), "%+v", q)
 }
 
 // With calls that arrive at a rate a lock may be free for a while: that is nobody's delay.
@@ -135,18 +127,15 @@ func TestALockThatNobodyHadCalledForIsNotHandedOff(t *testing.T) {
 func TestHandOffWithoutTokensGoesByTime(t *testing.T) {
 	events := []event{hold(0, 0, 23, 40), hold(0, 0, 10, 20), hold(0, 0, 42, 50)}
 	spans, _ := handOffs(events, window{0, 1000 * ms})
-	if q := spans.quantiles(); q.Count != 2 || !near(q.Max, 3000) {
-		t.Errorf("got %+v, want 2 of at most 3,000 µs", q)
-	}
+	q := spans.quantiles()
+	require.True(t, q.Count == 2 && near(q.Max, 3000), "%+v", q)
 }
 
 func TestAHoldAfterAnOwnOneIsNoHandOff(t *testing.T) {
 	events := []event{hold(1, 0, 10, 20), hold(2, 21, 22, 40), hold(3, 0, 42, 50)}
 	events[1].worker = events[0].worker
 	f := figures(events, window{0, 100 * ms}, true)
-	if f.HandOff.Count != 1 || f.Passed != 10 || f.Rate != 30 {
-		t.Errorf("%d hand-offs, %v a second of %v cycles, want 1, 10 and 30", f.HandOff.Count, f.Passed, f.Rate)
-	}
+	require.True(t, f.HandOff.Count == 1 && f.Passed == 10 && f.Rate == 30, "%+v", f)
 }
 
 func TestHandOffsStayWithinALock(t *testing.T) {
@@ -159,33 +148,26 @@ func TestHandOffsStayWithinALock(t *testing.T) {
 func TestOnlyWhatIsAcquiredInTheWindowCounts(t *testing.T) {
 	events := []event{hold(1, 0, 99, 110), hold(2, 0, 111, 150), hold(3, 0, 153, 160), hold(4, 0, 200, 210)}
 	f := figures(events, window{100 * ms, 200 * ms}, true)
-	if f.Cycles != 2 || f.Acquire.Count != 2 || f.Release.Count != 2 || f.HandOff.Count != 2 {
-		t.Errorf("got %+v, want 2 of each", f)
-	}
-	require.False(t, f.Seconds != 0.1 || f.Rate != 20, "%v s and %v a second, want 0.1 and 20", f.Seconds, f.Rate)
+	require.True(t, f.Cycles == 2 && f.Acquire.Count == 2 && f.Release.Count == 2 && f.HandOff.Count == 2, "%+v", f)
+	require.True(t, f.Seconds == 0.1 && f.Rate == 20, "%+v", f)
 }
 
 // What is wrong with the holds of a lock is for package judge to find.
 func TestHoldsAreJudgedLockByLock(t *testing.T) {
 	events := []event{hold(2, 0, 10, 40), hold(1, 6, 20, 40), hold(4, 3, 50, 60), hold(3, 9, 45, 48)}
 	for limit, want := range map[int]int{1: 1, 2: 0} {
-		if got, _ := overlaps(events, limit); got != want {
-			t.Errorf("%d overlaps where %d may hold, want %d", got, limit, want)
-		}
+		got, _ := overlaps(events, limit)
+		require.EqualValues(t, want, got, "where %d may hold", limit)
 	}
-	if pairs, calls := overtaken(events, slack, 0); pairs != 1 || calls != 1 {
-		t.Errorf("%d pairs, %d calls, want one each", pairs, calls)
-	}
-	if _, backward := overlaps([]event{hold(2, 0, 10, 20), hold(2, 0, 31, 40)}, 1); backward != 1 {
-		t.Errorf("%d tokens that do not rise, want one", backward)
-	}
+	pairs, calls := overtaken(events, slack, 0)
+	require.True(t, pairs == 1 && calls == 1, "%d pairs, %d calls, want one each", pairs, calls)
+	_, backward := overlaps([]event{hold(2, 0, 10, 20), hold(2, 0, 31, 40)}, 1)
+	require.EqualValues(t, 1, backward, "tokens that do not rise")
 	events[0].lock, events[2].lock = 1, 1
-	if got, backward := overlaps(events, 1); got+backward > 0 {
-		t.Errorf("%d overlaps and %d tokens between two locks", got, backward)
-	}
-	if pairs, _ := overtaken(events, slack, 0); pairs > 0 {
-		t.Errorf("%d inversions between two locks", pairs)
-	}
+	got, backward := overlaps(events, 1)
+	require.Zero(t, got+backward, "overlaps and tokens between two locks")
+	pairs, _ = overtaken(events, slack, 0)
+	require.Zero(t, pairs, "inversions between two locks")
 }
 
 const infoBefore = "# Stats\r\ntotal_net_input_bytes:1000\r\ntotal_net_output_bytes:2000\r\n# CPU\r\nused_cpu_sys:1.5\r\nused_cpu_user:2.5\r\n" +
@@ -200,25 +182,19 @@ const infoAfter = "# Stats\r\ntotal_net_input_bytes:9000\r\ntotal_net_output_byt
 func TestServerFiguresAreDifferencesForACycle(t *testing.T) {
 	before := parseInfo(infoBefore)
 	s := serverFigures(before, parseInfo(infoAfter), 100)
-	if s.Scripts != 2 || s.Others != 1 || s.ScriptMicros != 20 {
-		t.Errorf("%v scripts of %v µs and %v others, want 2 of 20 and 1", s.Scripts, s.ScriptMicros, s.Others)
-	}
+	require.True(t, s.Scripts == 2 && s.Others == 1 && s.ScriptMicros == 20, "%+v", s)
 	require.True(t, near(s.CPUMicros, 2000), "%v µs of CPU, want 2000", s.CPUMicros)
-	wantIn, wantOut := float64(8000-len(infoRequest))/100, float64(7000-before.reply)/100
-	if !near(s.BytesIn, wantIn) || !near(s.BytesOut, wantOut) {
-		t.Errorf("%v and %v bytes, want %v and %v: without the asking itself", s.BytesIn, s.BytesOut, wantIn, wantOut)
-	}
+	wantIn, wantOut := float64(8000-len(infoRequest))/100, float64(7000-before.reply)/100 // Without the asking itself.
+	require.True(t, near(s.BytesIn, wantIn) && near(s.BytesOut, wantOut), "%+v, want %v and %v bytes", s, wantIn, wantOut)
 }
 
 func TestServerFiguresOfNoCycleAreZero(t *testing.T) {
 	s := serverFigures(parseInfo(infoBefore), parseInfo(infoAfter), 0)
-	require.False(t, s.Scripts != 0 || s.BytesIn != 0, "got %+v", s)
+	require.True(t, s.Scripts == 0 && s.BytesIn == 0, "%+v", s)
 }
 
 func TestReplySizeIsThatOnTheWire(t *testing.T) {
-	if got, want := parseInfo("a:1\r\nb:2\r\n").reply, len("$10\r\na:1\r\nb:2\r\n\r\n"); got != want {
-		t.Errorf("%d bytes, want %d", got, want)
-	}
+	require.Equal(t, len("$10\r\na:1\r\nb:2\r\n\r\n"), parseInfo("a:1\r\nb:2\r\n").reply)
 }
 
 func TestRatiosCompareWhatWasMeasuredTogether(t *testing.T) {
@@ -231,25 +207,16 @@ func TestRatiosCompareWhatWasMeasuredTogether(t *testing.T) {
 	}
 	// 100 µs are 10,000 a second. The second round was slow together with its floors.
 	result := summarize(w, []Round{round(9000, 100, 80), round(4500, 200, 160), round(8000, 100, 80)}, 2)
-	if got := result.Ratios[floorCycle]; !near(got, 0.9) {
-		t.Errorf("%v of the cycle floor, want 0.9", got)
-	}
-	if got := result.Ratios[floorMessage]; !near(got, 0.72) {
-		t.Errorf("%v of the message floor, want 0.72", got)
-	}
-	if result.Figures.Rate != 8000 || result.Floors[floorCycle] != 100 {
-		t.Errorf("rate %v and floor %v, want the medians 8000 and 100", result.Figures.Rate, result.Floors[floorCycle])
-	}
-	if result.Figures.Cycles != 30 || result.Figures.Inversions != 3 || result.Rounds != 3 || result.Again != 2 {
-		t.Errorf("got %+v, want sums of counts", result)
-	}
+	require.InEpsilon(t, 0.9, result.Ratios[floorCycle], 0.002)
+	require.InEpsilon(t, 0.72, result.Ratios[floorMessage], 0.002)
+	f := result.Figures
+	require.True(t, f.Rate == 8000 && result.Floors[floorCycle] == 100, "%+v, want the medians 8000 and 100", result)
+	require.True(t, f.Cycles == 30 && f.Inversions == 3 && result.Rounds == 3 && result.Again == 2, "%+v, want sums of counts", result)
 }
 
 func TestGapIsComparedAsATime(t *testing.T) {
 	w := Work{ID: "W4h", Clients: 2, Workers: 1, Hold: pause}
-	if got := ratio(w, 60, Figures{Rate: 190, HandOff: Quantiles{P50: 75}}); got != 1.25 {
-		t.Errorf("got %v, want 1.25", got)
-	}
+	require.Equal(t, 1.25, ratio(w, 60, Figures{Rate: 190, HandOff: Quantiles{P50: 75}}))
 }
 
 func TestTableHasARowForEachWorkAndSaysWhatWasRunAgain(t *testing.T) {
@@ -274,24 +241,16 @@ func TestTableHasARowForEachWorkAndSaysWhatWasRunAgain(t *testing.T) {
 		return nil
 	}
 	w1, w4 := row("W1"), row("W4 C=8")
-	if want := []string{"W1", "0.85", "-", "-", "-", "8500"}; !slices.Equal(w1[:6], want) || w1[len(w1)-1] != "4" {
-		t.Errorf("row %q, want it to begin with %q and to end with 4", w1, want)
-	}
-	if want := []string{"W4", "C=8", "-", "-", "-"}; !slices.Equal(w4[:5], want) || w4[len(w4)-1] != "9" {
-		t.Errorf("row %q, want no ratios and 9 at the end", w4)
-	}
+	require.Equal(t, []string{"W1", "0.85", "-", "-", "-", "8500", "4"}, append(w1[:6:6], w1[len(w1)-1]))
+	require.Equal(t, []string{"W4", "C=8", "-", "-", "-", "9"}, append(w4[:5:5], w4[len(w4)-1]), "no ratios")
 	require.Contains(t, text.String(), "only 0 rounds count")
 }
 
 func TestFaultNamesTheWorkThatWasNotExclusive(t *testing.T) {
 	good := Result{Work: Work{ID: "W1", Clients: 1}}
-	if err := (Report{Results: []Result{good}}).Fault(); err != nil {
-		t.Errorf("a clean run is at fault: %v", err)
-	}
+	require.NoError(t, Report{Results: []Result{good}}.Fault())
 	bad := Result{Work: Work{ID: "W4", Clients: 8}, Figures: Figures{Overlaps: 2}}
-	if err := (Report{Results: []Result{good, bad}}).Fault(); err == nil || !strings.Contains(err.Error(), "W4 C=8: 2 holds") {
-		t.Errorf("got %v", err)
-	}
+	require.ErrorContains(t, Report{Results: []Result{good, bad}}.Fault(), "W4 C=8: 2 holds")
 }
 
 func TestSelectKeepsTheOrderAndRefusesTheUnknown(t *testing.T) {
@@ -301,12 +260,8 @@ func TestSelectKeepsTheOrderAndRefusesTheUnknown(t *testing.T) {
 	for _, w := range selected {
 		names = append(names, w.String())
 	}
-	if want := []string{"W1", "W4 C=2", "W4 C=8"}; !slices.Equal(names, want) {
-		t.Errorf("selected %v, want %v", names, want)
-	}
-	if _, err := Select(works, []string{"W9"}); err == nil || !strings.Contains(err.Error(), "W1, W2, W3, W4, W4h") {
-		t.Errorf("got %v, want an error that names what there is", err)
-	}
+	require.Equal(t, []string{"W1", "W4 C=2", "W4 C=8"}, names)
+	require.ErrorContains(t, must.Err(Select(works, []string{"W9"})), "W1, W2, W3, W4, W4h", "what there is")
 }
 
 func TestTheTimesOfScriptsAreTold(t *testing.T) {
@@ -329,12 +284,11 @@ func TestTheTimesOfScriptsAreTold(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, report.Scripts, 1)
 	s := report.Scripts[0]
-	if cycles := report.Results[0].Figures.Cycles; s.Name != "ours" || s.Of != "W1" || s.Calls <= cycles || s.Mean <= 0 || s.Share != 1 {
-		t.Errorf("%+v, want more calls than the %d cycles that were counted, and all of the time", s, cycles)
-	}
-	if err := report.WriteTable(&table); err != nil || !bytes.Contains(table.Bytes(), []byte("ours")) || !bytes.Contains(lines.Bytes(), []byte(`"script":"ours"`)) {
-		t.Errorf("%v; the table and the lines do not have the script:\n%s", err, &table)
-	}
+	require.True(t, s.Name == "ours" && s.Of == "W1" && s.Mean > 0 && s.Share == 1, "%+v, want all of the time", s)
+	require.Greater(t, s.Calls, report.Results[0].Figures.Cycles, "of these not all were counted")
+	require.NoError(t, report.WriteTable(&table))
+	require.Contains(t, table.String(), "ours")
+	require.Contains(t, lines.String(), `"script":"ours"`)
 	require.Equal(t, settings(), before)
 }
 

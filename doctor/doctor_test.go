@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -273,30 +272,8 @@ func TestWhatCannotBeUsedIsExaminedAsFarAsItGoes(t *testing.T) {
 	s.Kill()
 	require.ErrorContains(t, kit.Err(Examine(t.Context(), headwaiter.Options{Redis: s.Option()})), "refused")
 	require.ErrorContains(t, kit.Err(Examine(t.Context(), headwaiter.Options{Redis: s.Option(), Prefix: "{"})), "prefix")
-	_, err = Examine(t.Context(), headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{stranger(t)}}})
-	require.Error(t, err)
-}
-
-// stranger is the address of a server that speaks something else.
-func stranger(t *testing.T) string {
-	l := kit.Got(net.Listen("tcp", "127.0.0.1:0"))(t)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = conn.Write([]byte("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"))
-			_ = conn.Close()
-		}
-	}()
-	t.Cleanup(func() {
-		_ = l.Close()
-		<-ended
-	})
-	return l.Addr().String()
+	stranger := rueidis.ClientOption{InitAddress: []string{kit.Stranger(t, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")}}
+	require.Error(t, kit.Err(Examine(t.Context(), headwaiter.Options{Redis: stranger})))
 }
 
 func TestAServerThatDoesNotAnswerEndsTheReport(t *testing.T) {

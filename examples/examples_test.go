@@ -27,22 +27,7 @@ var programs string
 
 func TestMain(m *testing.M) {
 	kit.HangUps()
-	os.Exit(build(m))
-}
-
-func build(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "headwaiter-examples-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	programs = dir
-	if out, err := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "./...").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
-		return 1
-	}
-	return m.Run()
+	os.Exit(kit.Build(m, "./...", func(dir string) { programs = dir }))
 }
 
 // mark is the line behind which all is read that was written before.

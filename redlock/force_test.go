@@ -22,8 +22,7 @@ func TestAHoldReleasedByForceAtAllNodesIsTheNextCalls(t *testing.T) {
 	t.Parallel()
 	all := servers(t, 5)
 	m := mutex(t, dial(t, all), headwaiter.WithLease(time.Minute))
-	l, err := m.Lock(soon(t))
-	require.NoError(t, err)
+	l := kit.Got(m.Lock(soon(t)))(t)
 	everywhere(t, m, all)
 	other := mutex(t, dial(t, all), headwaiter.WithLease(time.Minute))
 	waits := kit.Lock(t.Context(), other.Lock)
@@ -39,6 +38,7 @@ func TestAHoldReleasedByForceAtAllNodesIsTheNextCalls(t *testing.T) {
 	require.Greater(t, next.Token(), l.Token())
 	kit.Release(t, next)
 
+	var err error
 	kit.Eventually(t, "all votes to be given back", func() bool {
 		_, err = other.ForceRelease(soon(t), 0)
 		return err != nil
@@ -56,8 +56,7 @@ func TestAForceThatAMajorityDoesNotAnswerSaysSo(t *testing.T) {
 	other := mutex(t, dial(t, all))
 	all[0].Stop()
 	all[1].Stop()
-	_, err := other.ForceRelease(soon(t), l.Token())
-	require.ErrorContains(t, err, "2 of 3 nodes did not answer, and may still hold it")
+	require.ErrorContains(t, kit.Err(other.ForceRelease(soon(t), l.Token())), "2 of 3 nodes did not answer, and may still hold it")
 	all[0].Cont()
 	all[1].Cont()
 }
@@ -109,16 +108,14 @@ func TestAForceThatCannotSeeAQuorumSaysSo(t *testing.T) {
 	all, proxies, held, other := anew(t, 3, 1)
 	proxies[1].Freeze()
 	proxies[2].Freeze()
-	_, err := other.ForceRelease(soon(t), held.Token())
-	require.ErrorContains(t, err, "2 of 3 nodes did not answer, and may still hold it")
+	require.ErrorContains(t, kit.Err(other.ForceRelease(soon(t), held.Token())), "2 of 3 nodes did not answer, and may still hold it")
 	// Of the two at least one tells the token of the hold. The other's vote may have come late, with a token of its own.
 	tells := slices.IndexFunc(all, func(s *redistest.Server) bool {
 		return s.Text("HGET", keys(t).Lock, "token") == fmt.Sprint(held.Token())
 	})
 	proxies[tells].Heal()
 	kit.Eventually(t, "two of three to be freed", func() bool {
-		_, err := other.ForceRelease(soon(t), held.Token())
-		return err == nil
+		return kit.Err(other.ForceRelease(soon(t), held.Token())) == nil
 	})
 	require.ErrorIs(t, kit.Lost(t, held), lease.ErrForced)
 	proxies[3-tells].Heal()
@@ -237,12 +234,7 @@ func TestR3ANodeThatCameUpWithoutItsDataHasNoVoteBeforeALeaseIsOver(t *testing.T
 }
 
 // soon is the context of what must come.
-func soon(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
-	t.Cleanup(cancel)
-	return ctx
-}
+func soon(t *testing.T) context.Context { return kit.Within(t, kit.Patience) }
 
 // The clock of one node jumps by more than a lease, so that node gives its vote to the next, and to nobody it helps:
 // the others are a majority of a hold that all nodes have voted for.

@@ -94,11 +94,10 @@ func TestAHoldOutlivesTheRestartOfAllNodesInTurn(t *testing.T) {
 	all := servers(t, 3)
 	const lasts = 2 * time.Second
 	m := redlock.New(dial(t, all), kit.Name(t), headwaiter.WithLease(lasts))
-	first, err := m.Lock(soon(t)) // When they have run for a lease.
-	require.NoError(t, err)
-	kit.Release(t, first)
+	kit.Release(t, kit.Got(m.Lock(soon(t)))(t)) // When they have run for a lease.
 	var l *lease.Lease
 	kit.Eventually(t, "the lock to be free", func() bool { // What holds by a try asks again too.
+		var err error
 		l, err = m.TryLock(soon(t))
 		return err == nil
 	})
@@ -257,17 +256,21 @@ func TestAnUncontendedHoldCostsTwoScriptsANode(t *testing.T) {
 	}
 }
 
+// raised asks a node to raise the token of a client's vote.
+func raised(t *testing.T, q waitqueue.Queue, client string, from, to uint64) lua.Status {
+	t.Helper()
+	r, err := waitqueue.Call(soon(t), q, lua.Raise, 0, func(a waitqueue.Attempt) []string {
+		return []string{client, strconv.FormatUint(from, 10), strconv.FormatUint(to, 10), a.NotAfter}
+	})
+	require.NoError(t, err)
+	return r.Status
+}
+
 func TestATokenRisesOnlyForTheHoldThatItIsNamedBy(t *testing.T) {
 	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
 		q := c.Queue(lua.Redlock, kit.Name(t), waitqueue.Terms{Lease: 2 * time.Second})
 		l := kit.Got(q.Acquire(soon(t)))(t)
-		raise := func(client string, from, to uint64) lua.Status {
-			r, err := waitqueue.Call(soon(t), q, lua.Raise, 0, func(a waitqueue.Attempt) []string {
-				return []string{client, strconv.FormatUint(from, 10), strconv.FormatUint(to, 10), a.NotAfter}
-			})
-			require.NoError(t, err)
-			return r.Status
-		}
+		raise := func(client string, from, to uint64) lua.Status { return raised(t, q, client, from, to) }
 		token := func() uint64 { return kit.Got(strconv.ParseUint(s.Text("HGET", keys(t).Lock, "token"), 10, 64))(t) }
 		granted := l.Token()
 		require.Equal(t, lua.Refused, raise("somebody", granted, granted+100))
@@ -300,11 +303,7 @@ func TestTheTokenAfterOneThatHasRisenIsTheNext(t *testing.T) {
 		l := kit.Got(q.Acquire(soon(t)))(t)
 		next := kit.Joins(t, 1, other.Acquire, func(ctx context.Context) (lease.Info, error) { return q.Inspect(ctx) })
 		risen := l.Token() + uint64((5 * time.Second).Microseconds())
-		r, err := waitqueue.Call(soon(t), q, lua.Raise, 0, func(a waitqueue.Attempt) []string {
-			return []string{c.ID(), strconv.FormatUint(l.Token(), 10), strconv.FormatUint(risen, 10), a.NotAfter}
-		})
-		require.NoError(t, err)
-		require.Equal(t, lua.Granted, r.Status)
+		require.Equal(t, lua.Granted, raised(t, q, c.ID(), l.Token(), risen))
 		waitqueue.Above(c, risen)
 		l = kit.Next(t, l, next)
 		require.Equal(t, risen+1, l.Token())
@@ -333,11 +332,7 @@ func TestARaisedVoteDoesNotOutliveItsKey(t *testing.T) {
 		q := c.Queue(lua.Redlock, kit.Name(t), terms)
 		l := kit.Got(q.Acquire(t.Context()))(t)
 		synctime.Pass(11 * time.Minute)
-		r, err := waitqueue.Call(t.Context(), q, lua.Raise, 0, func(a waitqueue.Attempt) []string {
-			return []string{c.ID(), strconv.FormatUint(l.Token(), 10), strconv.FormatInt(kit.ServerTime(s), 10), a.NotAfter}
-		})
-		require.NoError(t, err)
-		require.Equal(t, lua.Granted, r.Status)
+		require.Equal(t, lua.Granted, raised(t, q, c.ID(), l.Token(), uint64(kit.ServerTime(s))))
 		require.Greater(t, time.Duration(s.Int("PTTL", keys(t).Lock))*time.Millisecond, time.Until(l.Deadline()))
 		synctime.Pass(90 * time.Second)
 		require.NoError(t, l.Context().Err())

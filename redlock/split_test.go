@@ -237,6 +237,15 @@ func (b *nodes) strike(n int, ail func(s *redistest.Embedded, d *faults.Dialer))
 	}
 }
 
+// heal makes all ways as they were.
+func (b *nodes) heal() {
+	for _, ways := range b.ways {
+		for _, d := range ways {
+			d.Heal()
+		}
+	}
+}
+
 // The clock of a bubble stands still while anybody works, so it shows what calls wait for, and not how busy the
 // machine is.
 func TestR1AMinorityInTroubleCostsNobodyMoreThanOneAndAHalfTimeouts(t *testing.T) {
@@ -268,11 +277,7 @@ func TestR1AMinorityInTroubleCostsNobodyMoreThanOneAndAHalfTimeouts(t *testing.T
 					})
 					within("to release", func() { kit.Release(t, held) })
 				}
-				for _, ways := range b.ways {
-					for _, d := range ways {
-						d.Heal()
-					}
-				}
+				b.heal()
 			})
 		})
 	}
@@ -295,12 +300,10 @@ func TestR2AMajorityThatIsSilentIsAnErrorWithinFourTimeouts(t *testing.T) {
 				begun = time.Now()
 				require.ErrorIs(t, kit.Err(m.TryLock(t.Context())), redlock.ErrNoQuorum)
 				require.LessOrEqual(t, time.Since(begun), 2*timeout, "its time-out, and one to give back what it has got")
-				for i, ways := range b.ways {
-					for _, d := range ways {
-						d.Heal()
-					}
-					if name == "killed" && i < 3 {
-						b.all[i].Restart()
+				b.heal()
+				if name == "killed" {
+					for _, s := range b.all[:3] {
+						s.Restart()
 					}
 				}
 				synctime.Pass(2 * lasts) // What was on its way may run now, and is over.
@@ -335,11 +338,7 @@ func TestAForceAndAReleaseWaitForSilentNodesOnceAndTwiceATimeout(t *testing.T) {
 				begun = time.Now()
 				require.ErrorIs(t, held.Release(t.Context()), lease.ErrUnconfirmed)
 				require.LessOrEqual(t, time.Since(begun), 2*timeout)
-				for _, ways := range b.ways {
-					for _, d := range ways {
-						d.Heal()
-					}
-				}
+				b.heal()
 			})
 		})
 	}
@@ -360,10 +359,6 @@ func TestOfFourNodesTwoAreNoQuorum(t *testing.T) {
 			}
 			require.ErrorIs(t, kit.Err(m.Lock(t.Context())), redlock.ErrNoQuorum)
 		}
-		for _, ways := range b.ways {
-			for _, d := range ways {
-				d.Heal()
-			}
-		}
+		b.heal()
 	})
 }

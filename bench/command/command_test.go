@@ -85,8 +85,7 @@ func TestARunLeavesItsPages(t *testing.T) {
 	} {
 		require.FileExists(t, filepath.Join(dir, name))
 	}
-	again, err := runBench(t, Tools{}, "report", filepath.Join(dir, "out/results.jsonl"), "-out", filepath.Join(dir, "again"))
-	require.NoError(t, err)
+	again := must.Got(runBench(t, Tools{}, "report", filepath.Join(dir, "out/results.jsonl"), "-out", filepath.Join(dir, "again")))(t)
 	require.Contains(t, again, "report.md")
 	require.FileExists(t, filepath.Join(dir, "again/report.md"))
 }
@@ -122,10 +121,10 @@ func TestARunTellsWhereTheTimeWent(t *testing.T) {
 	for _, file := range []string{cpu, allocations} {
 		require.NotZero(t, must.Got(os.Stat(file))(t).Size(), file)
 	}
-	_, err = runBench(t, tools(nil), "-work", "W1", "-cpuprofile", filepath.Join(dir, "none", "cpu"))
-	require.ErrorContains(t, err, "-cpuprofile")
-	_, err = runBench(t, tools(nil), "-work", "W1", "-allocprofile", filepath.Join(dir, "none", "allocations"))
-	require.ErrorContains(t, err, "-allocprofile")
+	for _, profile := range []string{"-cpuprofile", "-allocprofile"} {
+		_, err := runBench(t, tools(nil), "-work", "W1", profile, filepath.Join(dir, "none", "file"))
+		require.ErrorContains(t, err, profile)
+	}
 }
 
 // pairs are locks of this project that are compared with each other.
@@ -184,8 +183,7 @@ func TestPairsLeaveTheirPageAndCompareAsEqual(t *testing.T) {
 // When the time of a run is over its pairs have as many rounds as they need, and no more.
 func TestPairsOfARunThatIsOverHaveTheLeastRounds(t *testing.T) {
 	dir := t.TempDir()
-	_, err := runBench(t, pairs(), "-pairs", "-work", "W1", "-rounds", "9", "-slice", "10ms", "-within", "1ns", "-out", dir)
-	require.NoError(t, err)
+	require.NoError(t, must.Err(runBench(t, pairs(), "-pairs", "-work", "W1", "-rounds", "9", "-slice", "10ms", "-within", "1ns", "-out", dir)))
 	results := must.Got(os.ReadFile(filepath.Join(dir, "results.jsonl")))(t)
 	report, err := bench.ReadReport(strings.NewReader(string(results)))
 	require.NoError(t, err)
@@ -196,8 +194,7 @@ func TestPairsOfARunThatIsOverHaveTheLeastRounds(t *testing.T) {
 	alone, _, _ := strings.Cut(string(results), "\n")
 	old := filepath.Join(dir, "alone")
 	require.NoError(t, os.WriteFile(old, []byte(alone), 0o600))
-	_, err = runBench(t, Tools{}, "compare", old, filepath.Join(dir, "results.jsonl"))
-	require.ErrorContains(t, err, "no pair in common")
+	require.ErrorContains(t, must.Err(runBench(t, Tools{}, "compare", old, filepath.Join(dir, "results.jsonl"))), "no pair in common")
 }
 
 // crooked is a lock that has a fault: everybody is let in.
@@ -260,8 +257,7 @@ func TestWhatWouldHarmAServerIsRefused(t *testing.T) {
 		{"-clients", "1000"}, {"-slice", "1h"}, {"-floor-slice", "1h"}, {"-hold", "1m"}, {"-rounds", "101"}, {"-arrival", "inf"}, {"-arrival", "nan"}, {"-arrival", "1e300"},
 		{"-work", "W5"}, {"-work", "W6"}, {"-work", "W7"}, {"-work", "W1,W8"}, {"-scripts"},
 	} {
-		_, err := runBench(t, tools(nil), append(args, "-redis", "redis://127.0.0.1:1")...)
-		require.ErrorContains(t, err, "bench: -redis: ", args)
+		require.ErrorContains(t, must.Err(runBench(t, tools(nil), append(args, "-redis", "redis://127.0.0.1:1")...)), "bench: -redis: ", args)
 	}
 }
 
@@ -285,9 +281,8 @@ func TestTheStandardSetStandsForItsFlags(t *testing.T) {
 }
 
 func TestTwoBuildsAreComparedInProcessesOfBoth(t *testing.T) {
-	_, err := runBench(t, tools(nil), "-against", "no-such-program", "-work", "W1", "-rounds", "7")
-	require.ErrorContains(t, err, "-against")
-	_, err = runBench(t, tools(nil), "-against", "true", "-work", "W1", "-rounds", "7", "-slice", "20ms", "-restless")
+	require.ErrorContains(t, must.Err(runBench(t, tools(nil), "-against", "no-such-program", "-work", "W1", "-rounds", "7")), "-against")
+	_, err := runBench(t, tools(nil), "-against", "true", "-work", "W1", "-rounds", "7", "-slice", "20ms", "-restless")
 	require.ErrorContains(t, err, "-against: no work was measured")
 	out, err := runBench(t, tools(nil), "-against", os.Args[0], "-work", "W1", "-rounds", "7", "-slice", "20ms", "-restless")
 	if err != nil {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -179,30 +178,13 @@ func TestTheDoctorTellsWhatCannotBeReached(t *testing.T) {
 	t.Parallel()
 	server, gone := redistest.Start(t), redistest.Start(t)
 	gone.Kill()
-	stranger := kit.Got(net.Listen("tcp", "127.0.0.1:0"))(t)
-	answered := make(chan struct{})
-	go func() {
-		defer close(answered)
-		for {
-			conn, err := stranger.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = conn.Write([]byte("SSH-2.0-nobody\r\n"))
-			_ = conn.Close()
-		}
-	}()
-	t.Cleanup(func() {
-		_ = stranger.Close()
-		<-answered
-	})
 	for url, why := range map[string]string{
-		"redis://me:secret@" + server.Addr():        "WRONGPASS",
-		urlOf(gone):                                 "connection refused",
-		"redis://" + stranger.Addr().String():       "",
-		urlOf(server) + "?master_set=nobody":        "",
-		"rediss://" + server.Addr():                 "",
-		"unix://" + t.TempDir() + "/no-such.socket": "no such file",
+		"redis://me:secret@" + server.Addr(): "WRONGPASS",
+		urlOf(gone):                          "connection refused",
+		"redis://" + kit.Stranger(t, "SSH-2.0-nobody\r\n"): "",
+		urlOf(server) + "?master_set=nobody":               "",
+		"rediss://" + server.Addr():                        "",
+		"unix://" + t.TempDir() + "/no-such.socket":        "no such file",
 	} {
 		s := start(t, "doctor", "--redis", url)
 		complaint := s.rest(s.stderr)

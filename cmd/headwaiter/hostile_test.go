@@ -329,21 +329,5 @@ func TestMain(m *testing.M) {
 		act(part)
 	}
 	kit.HangUps()
-	os.Exit(build(m))
-}
-
-// build makes the program and runs the tests.
-func build(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "headwaiter-test-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	program = filepath.Join(dir, "headwaiter")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
-		return 1
-	}
-	return m.Run()
+	os.Exit(kit.Build(m, ".", func(dir string) { program = filepath.Join(dir, "headwaiter") }))
 }

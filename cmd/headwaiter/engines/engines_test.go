@@ -29,20 +29,7 @@ const patience = time.Minute
 var program string
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "headwaiter-engines-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer os.RemoveAll(dir)
-		program = filepath.Join(dir, "headwaiter")
-		if out, err := exec.Command("go", "build", "-o", program, "..").CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
-			return 1
-		}
-		return m.Run()
-	}())
+	os.Exit(kit.Build(m, "..", func(dir string) { program = filepath.Join(dir, "headwaiter") }))
 }
 
 // engine is one kind of server as the tests start it.

@@ -39,29 +39,16 @@ var program, chromium string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	os.Exit(func() int {
-		for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-			if found, err := exec.LookPath(name); err == nil && chromium == "" {
-				chromium = found
-			}
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if found, err := exec.LookPath(name); err == nil && chromium == "" {
+			chromium = found
 		}
-		if chromium == "" {
-			fmt.Fprintln(os.Stderr, "chromium is missing: run scripts/need chromium")
-			return 1
-		}
-		dir, err := os.MkdirTemp("", "headwaiter-console-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer os.RemoveAll(dir)
-		program = filepath.Join(dir, "headwaiter")
-		if out, err := exec.Command("go", "build", "-o", program, "../..").CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
-			return 1
-		}
-		return m.Run()
-	}())
+	}
+	if chromium == "" {
+		fmt.Fprintln(os.Stderr, "chromium is missing: run scripts/need chromium")
+		os.Exit(1)
+	}
+	os.Exit(kit.Build(m, "../..", func(dir string) { program = filepath.Join(dir, "headwaiter") }))
 }
 
 // tab is a page of a browser.
