@@ -25,17 +25,29 @@ import (
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
-// locks are a lock of the test, by two clients: a hold by the first ends by itself, soon.
-func locks(t *testing.T, s redistest.Backend) (short, lock fenced.Lock) {
-	name := kit.Name(t)
-	return fairlock.New(kit.Dial(t, s), name, headwaiter.WithMaxHold(300*time.Millisecond)).Lock,
-		fairlock.New(kit.Dial(t, s), name).Lock
+// losesNothing has a holder be paused past its hold: a resource behind a guard loses nothing to that, an open one does.
+func losesNothing(t *testing.T, s redistest.Backend, guarded, open fenced.Resource) {
+	t.Helper()
+	short := fairlock.New(kit.Dial(t, s), kit.Name(t), headwaiter.WithMaxHold(300*time.Millisecond)).Lock
+	lock := fairlock.New(kit.Dial(t, s), kit.Name(t)).Lock
+	count, refused := fenced.PausedHolder(t, short, lock, guarded)
+	require.ErrorIs(t, refused, fence.ErrStale)
+	require.Equal(t, int64(2), count)
+
+	count, refused = fenced.PausedHolder(t, short, lock, open)
+	require.NoError(t, refused)
+	require.Equal(t, int64(1), count, "without the check nothing was lost: the test shows nothing")
 }
 
 // connect returns a plain client of s.
-func connect(t testing.TB, s redistest.Backend) rueidis.Client {
+func connect(t testing.TB, s interface{ Option() rueidis.ClientOption }) rueidis.Client {
 	t.Helper()
-	c := kit.Got(rueidis.NewClient(s.Option()))(t)
+	return connectBy(t, s.Option())
+}
+
+func connectBy(t testing.TB, o rueidis.ClientOption) rueidis.Client {
+	t.Helper()
+	c := kit.Got(rueidis.NewClient(o))(t)
 	t.Cleanup(c.Close)
 	return c
 }

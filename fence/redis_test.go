@@ -56,15 +56,8 @@ func (d document) Write(ctx context.Context, token uint64, n int64) error {
 
 func TestRedisLosesNothingToAPausedHolder(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		short, lock := locks(t, s)
 		c := connect(t, s)
-		count, refused := fenced.PausedHolder(t, short, lock, guarded(c, "fenced"))
-		require.ErrorIs(t, refused, fence.ErrStale)
-		require.Equal(t, int64(2), count)
-
-		count, refused = fenced.PausedHolder(t, short, lock, document{client: c, key: "open"})
-		require.NoError(t, refused)
-		require.Equal(t, int64(1), count, "without the check nothing was lost: the test shows nothing")
+		losesNothing(t, s, guarded(c, "fenced"), document{client: c, key: "open"})
 	})
 }
 
@@ -272,8 +265,7 @@ func TestAMarkSharesTheSlotOfItsKeyAndIsOfNoOther(t *testing.T) {
 func TestRedisGuardsInACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.ClusterOf(t, 3, 0)
-	c := kit.Got(rueidis.NewClient(cluster.Option()))(t)
-	t.Cleanup(c.Close)
+	c := connect(t, cluster)
 	move := fence.NewScript("redis.call('SET', KEYS[1], ARGV[1]) return redis.call('SET', KEYS[2], ARGV[1])")
 	served := map[string]bool{}
 	for i := range 30 {
@@ -311,8 +303,7 @@ func TestAnAnswerThatIsLostIsUnknown(t *testing.T) {
 	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
 		o := s.Option()
 		o.InitAddress = []string{p.Addr()}
-		c := kit.Got(rueidis.NewClient(o))(t)
-		t.Cleanup(c.Close)
+		c := connectBy(t, o)
 		g := fence.NewRedis(c, "n")
 		add := fence.NewScript("return redis.call('INCR', KEYS[1])")
 		require.NoError(t, g.Run(t.Context(), 1, add, []string{"n"}, nil).Error())
@@ -338,8 +329,7 @@ func TestTheRightsThatAreNamedAreEnough(t *testing.T) {
 	s.Do("ACL", "LOG", "RESET")
 	o := s.Option()
 	o.Username, o.Password = "app", "secret"
-	c := kit.Got(rueidis.NewClient(o))(t)
-	t.Cleanup(c.Close)
+	c := connectBy(t, o)
 	d := document{c, "n", fence.NewRedis(c, "n", fence.WithLifetime(time.Hour))}
 	require.NoError(t, d.Show(t.Context(), 1))
 	require.NoError(t, d.Write(t.Context(), 2, 1))

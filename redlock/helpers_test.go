@@ -179,10 +179,7 @@ func conforms(t *testing.T, nodes int, changes ...func(*headwaiter.Options)) {
 	missed := conformance.Run(t, conformance.Engine{
 		Dial: func(t testing.TB) conformance.Client { return conform(t, all, changes...) },
 		Fair: true, Fenced: true, Told: true,
-		Errors: conformance.Errors{
-			Busy: lease.ErrBusy, Closed: lease.ErrClosed, Deadlock: lease.ErrDeadlock,
-			Name: lease.ErrInvalid, TooLarge: lease.ErrTooLarge,
-		},
+		Errors: enginetest.Errors,
 	})
 	for _, m := range missed {
 		require.Regexp(t, "nothing else is offered|has no Adopt|has no Limited|has no Kept|is not told when it is Wanted|^(reentrant|rwlock|semaphore|latch|barrier): it is not offered", m)

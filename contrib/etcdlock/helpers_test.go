@@ -56,8 +56,7 @@ func users(t *testing.T, s *etcdtest.Server) {
 // root returns connections of the root user, made now: etcd's client cannot go on where a server of 3.4 starts again.
 func root(t *testing.T, s *etcdtest.Server) *clientv3.Client {
 	t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}, Username: "root", Password: "root", Logger: quiet})
-	require.NoError(t, err)
+	c := kit.Got(clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}, Username: "root", Password: "root", Logger: quiet}))(t)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -245,11 +244,7 @@ func dial(t testing.TB, s *etcdtest.Server, changes ...func(*etcdlock.Options)) 
 		change(&o)
 	}
 	c := kit.Got(etcdlock.Dial(o))(t)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		_ = c.Shutdown(ctx) // The server may be gone; a test that wants to know closes by itself.
-	})
+	kit.Closing(t, c.Shutdown)
 	return c
 }
 

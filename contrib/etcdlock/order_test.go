@@ -135,10 +135,7 @@ func TestConformance(t *testing.T) {
 	missed := conformance.Run(t, conformance.Engine{
 		Dial: func(t testing.TB) conformance.Client { return conforming(t, s) },
 		Fair: true, Fenced: true, Told: true, Lease: enginetest.Short,
-		Errors: conformance.Errors{
-			Busy: lease.ErrBusy, Closed: lease.ErrClosed, Deadlock: lease.ErrDeadlock,
-			Name: lease.ErrInvalid, TooLarge: lease.ErrTooLarge,
-		},
+		Errors: enginetest.Errors,
 	})
 	require.Equal(t, notOffered, missed)
 }

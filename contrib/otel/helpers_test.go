@@ -32,7 +32,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/observe"
 )
 
 func TestMain(m *testing.M) { leaks.Main(m) }
@@ -52,11 +51,7 @@ func record(opts ...sdktrace.TracerProviderOption) spans {
 // observed makes a client tell a tracer whose spans go to s.
 func (s spans) observed(t testing.TB) func(*headwaiter.Options) {
 	t.Helper()
-	return observed(kit.Got(otel.NewTracer(s.provider))(t))
-}
-
-func observed(o observe.Observer) func(*headwaiter.Options) {
-	return func(opts *headwaiter.Options) { opts.Observer = o }
+	return kit.Observed(kit.Got(otel.NewTracer(s.provider))(t))
 }
 
 // begin begins a span of the caller.
@@ -233,7 +228,7 @@ func TestInACrowdEverySpanEndsAndTheFiguresAreWhatTheCallersSaw(t *testing.T) {
 	var all sync.WaitGroup
 	var dialed []*headwaiter.Client
 	for i := range clients {
-		c := kit.Dial(t, s, observed(tracer))
+		c := kit.Dial(t, s, kit.Observed(tracer))
 		dialed = append(dialed, c)
 		for j := range workers {
 			random := rand.New(rand.NewPCG(seed, uint64(i*workers+j)))

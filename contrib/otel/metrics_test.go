@@ -33,7 +33,7 @@ func TestTheFiguresAreWhatHappened(t *testing.T) {
 		r, d := meter(), faults.NewDialer(t, s.Dial)
 		tracer := kit.Got(otel.New(otel.Options{MeterProvider: r.provider}))(t)
 		long := func(o *headwaiter.Options) { o.HeldTooLong = 5 * time.Second }
-		a, b := kit.Dial(t, s, observed(tracer), long), kit.Dial(t, s, observed(tracer), kit.Over(d))
+		a, b := kit.Dial(t, s, kit.Observed(tracer), long), kit.Dial(t, s, kit.Observed(tracer), kit.Over(d))
 		first := fairlock.New(a, "name", headwaiter.WithLease(3*time.Second))
 		second := fairlock.New(b, "name", headwaiter.WithLease(3*time.Second))
 
@@ -95,7 +95,7 @@ func TestNamesAreToldApartByClassIfAtAll(t *testing.T) {
 			return class
 		}})
 		require.NoError(t, err)
-		c := kit.Dial(t, s, observed(observe.Observers(off, on)))
+		c := kit.Dial(t, s, kit.Observed(observe.Observers(off, on)))
 		for i := range 10 {
 			cycle(t, c, fmt.Sprintf("orders:%d", i))
 			cycle(t, c, fmt.Sprintf("users:%d", i))
@@ -207,7 +207,7 @@ func BenchmarkCost(b *testing.B) {
 				for range clients {
 					var changes []func(*headwaiter.Options)
 					if x.options != nil {
-						changes = append(changes, observed(kit.Got(otel.New(x.options(b)))(b)))
+						changes = append(changes, kit.Observed(kit.Got(otel.New(x.options(b)))(b)))
 					}
 					groups[i] = append(groups[i], fairlock.New(kit.Dial(b, s, changes...), x.name))
 				}

@@ -168,7 +168,7 @@ func TestANoteThatIsNoSpanIsNoLink(t *testing.T) {
 	} {
 		kit.BubbleOf(t, note, func(t *testing.T, s *redistest.Embedded) {
 			r := record()
-			holder := fairlock.New(kit.Dial(t, s, observed(scribbler{note: note})), "name")
+			holder := fairlock.New(kit.Dial(t, s, kit.Observed(scribbler{note: note})), "name")
 			waiter := fairlock.New(kit.Dial(t, s, r.observed(t)), "name")
 			l := kit.Got(holder.Lock(t.Context()))(t)
 			kit.PassOn(t, l, kit.Joins(t, 1, waiter.Lock, holder.Inspect))
@@ -247,7 +247,7 @@ func TestTheSpanOfAWaitSaysHowItEnded(t *testing.T) {
 			tracer := kit.Got(otel.New(otel.Options{TracerProvider: r.provider, MeterProvider: figures.provider}))(t)
 			l := kit.Got(fairlock.New(kit.Dial(t, s), kit.Name(t)).Lock(t.Context()))(t)
 			defer kit.Release(t, l)
-			c := kit.Dial(t, s, observed(tracer))
+			c := kit.Dial(t, s, kit.Observed(tracer))
 			require.Error(t, e.end(t.Context(), c, fairlock.New(c, kit.Name(t))))
 			w := r.only(t, wait)
 			require.Equal(t, e.outcome, attr(w.Attributes(), "headwaiter.outcome"))
@@ -286,7 +286,7 @@ func TestTheSpanOfAHoldSaysWhyItWasLost(t *testing.T) {
 		kit.BubbleOf(t, x.name, func(t *testing.T, s *redistest.Embedded) {
 			r, figures := record(), meter()
 			tracer := kit.Got(otel.New(otel.Options{TracerProvider: r.provider, MeterProvider: figures.provider}))(t)
-			c := kit.Dial(t, s, observed(tracer))
+			c := kit.Dial(t, s, kit.Observed(tracer))
 			l := kit.Got(fairlock.New(c, kit.Name(t), x.opts...).Lock(t.Context()))(t)
 			x.lose(t, s, c, kit.Name(t))
 			require.ErrorIs(t, kit.Lost(t, l), lease.ErrLost)
@@ -345,7 +345,7 @@ func TestTwoTracersOfOneClientDoNotMixTheirSpans(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		a, b := record(), record()
 		first, second := kit.Got(otel.NewTracer(a.provider))(t), kit.Got(otel.NewTracer(b.provider))(t)
-		m := fairlock.New(kit.Dial(t, s, observed(observe.Observers(first, second))), kit.Name(t))
+		m := fairlock.New(kit.Dial(t, s, kit.Observed(observe.Observers(first, second))), kit.Name(t))
 		require.NoError(t, m.Do(t.Context(), func(context.Context) error { return nil }))
 		for _, r := range []spans{a, b} {
 			r.only(t, wait)

@@ -235,10 +235,7 @@ func conforming(url string, change func(*sqllock.Options), offers func(*sqllock.
 			return offered
 		},
 		Fair: true, Fenced: true, Told: true,
-		Errors: conformance.Errors{
-			Busy: lease.ErrBusy, Closed: lease.ErrClosed, Deadlock: lease.ErrDeadlock,
-			Name: lease.ErrInvalid, TooLarge: lease.ErrTooLarge,
-		},
+		Errors: enginetest.Errors,
 	}
 }
 
@@ -328,10 +325,6 @@ func dial(t testing.TB, url string, changes ...func(*sqllock.Options)) *sqllock.
 		}
 	}
 	c := kit.Got(sqllock.Dial(t.Context(), o))(t)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = c.Shutdown(ctx) // The server may be gone; a test that wants to know closes by itself.
-	})
+	kit.Closing(t, c.Shutdown)
 	return c
 }

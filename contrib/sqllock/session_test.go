@@ -84,14 +84,15 @@ func TestASessionLockIsTheAdvisoryLockOfItsKey(t *testing.T) {
 	kit.Release(t, hold(t, m))
 }
 
+// endSessions ends those that hold a lock.
+const endSessions = `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+
 func TestAHolderIsToldThatItsConnectionIsGone(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, p *faults.Proxy, url string){
-		"ended by Postgres": func(t *testing.T, _ *faults.Proxy, url string) {
-			exec(t, admin(t, url), `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
-				AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
-		},
-		"cut":    func(_ *testing.T, p *faults.Proxy, _ string) { p.Cut() },
-		"silent": func(_ *testing.T, p *faults.Proxy, _ string) { p.Freeze() },
+		"ended by Postgres": func(t *testing.T, _ *faults.Proxy, url string) { exec(t, admin(t, url), endSessions) },
+		"cut":               func(_ *testing.T, p *faults.Proxy, _ string) { p.Cut() },
+		"silent":            func(_ *testing.T, p *faults.Proxy, _ string) { p.Freeze() },
 	} {
 		kit.Beside(t, name, func(t *testing.T) {
 			url := schema(t)
@@ -116,18 +117,13 @@ func TestAHolderIsToldThatItsConnectionIsGone(t *testing.T) {
 	}
 }
 
-// Postgres takes the lock of a session back when that ends, and not when a statement fails. Here the statement fails
-// after the lock was granted: the token is not to be had, for a while or at all.
 // Between the end of a session and the word of it to the holder there is a moment in which the holder may release.
 func TestAReleaseOfASessionThatHasEndedIsALoss(t *testing.T) {
 	url := ownSchema(t)
 	c, conn := dial(t, url), admin(t, url)
 	ends := map[string]func(){
-		"here": c.EndSessions,
-		"at the server": func() {
-			exec(t, conn, `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
-				AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
-		},
+		"here":          c.EndSessions,
+		"at the server": func() { exec(t, conn, endSessions) },
 	}
 	for where, end := range ends {
 		t.Run(where, func(t *testing.T) {
@@ -141,6 +137,8 @@ func TestAReleaseOfASessionThatHasEndedIsALoss(t *testing.T) {
 	}
 }
 
+// Postgres takes the lock of a session back when that ends, and not when a statement fails. Here the statement fails
+// after the lock was granted: the token is not to be had, for a while or at all.
 func TestALockThatWasGrantedAfterAllIsGivenBack(t *testing.T) {
 	for name, fail := range map[string]struct {
 		setup string

@@ -240,11 +240,7 @@ func dial(t testing.TB, s *zktest.Server, changes ...func(*zklock.Options)) *zkl
 		change(&o)
 	}
 	c := kit.Got(zklock.Dial(o))(t)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		_ = c.Shutdown(ctx) // The server may be gone; a test that wants to know closes by itself.
-	})
+	kit.Closing(t, c.Shutdown)
 	return c
 }
 

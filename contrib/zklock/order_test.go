@@ -219,10 +219,7 @@ func TestConformance(t *testing.T) {
 	missed := conformance.Run(t, conformance.Engine{
 		Dial: func(t testing.TB) conformance.Client { return conforming(t, s) },
 		Fair: true, Fenced: true, Told: true, Lease: enginetest.Short,
-		Errors: conformance.Errors{
-			Busy: lease.ErrBusy, Closed: lease.ErrClosed, Deadlock: lease.ErrDeadlock,
-			Name: lease.ErrInvalid, TooLarge: lease.ErrTooLarge,
-		},
+		Errors: enginetest.Errors,
 	})
 	require.Equal(t, notOffered, missed)
 }
@@ -244,8 +241,7 @@ var notOffered = []string{
 func conforming(t testing.TB, s *zktest.Server) conformance.Client {
 	t.Helper()
 	w := &enginetest.Wires{}
-	c, err := zklock.Dial(zklock.Options{Servers: []string{s.Address()}, Lease: enginetest.Short, Name: "conformance", Dialer: w.Connect})
-	require.NoError(t, err)
+	c := kit.Got(zklock.Dial(zklock.Options{Servers: []string{s.Address()}, Lease: enginetest.Short, Name: "conformance", Dialer: w.Connect}))(t)
 	return conformance.Client{
 		Mutex: func(name string, _ time.Duration) conformance.Mutex {
 			return enginetest.Conforming{Forcible: zklock.New(c, name)}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headwaiter/headwaiter/conformance"
 	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
@@ -32,6 +33,11 @@ type Mutex interface {
 type Forcible interface {
 	Mutex
 	ForceRelease(context.Context, uint64) (lease.Holder, error)
+}
+
+// Errors are those of the conformance kit, as all locks of this project have them.
+var Errors = conformance.Errors{
+	Busy: lease.ErrBusy, Closed: lease.ErrClosed, Deadlock: lease.ErrDeadlock, Name: lease.ErrInvalid, TooLarge: lease.ErrTooLarge,
 }
 
 // Conforming is a lock as the conformance kit wants it: it tells who waits, and loses what is held.

@@ -94,6 +94,15 @@ func Dial(t testing.TB, s interface{ Option() rueidis.ClientOption }, changes ..
 	return c
 }
 
+// Closing ends a client with the test. Its server may be gone; a test that wants to know closes by itself.
+func Closing(t testing.TB, shutdown func(context.Context) error) {
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = shutdown(ctx)
+	})
+}
+
 // Name is a name for the primitive of a test.
 func Name(t testing.TB) string { return strings.ReplaceAll(t.Name(), "/", ":") }
 
