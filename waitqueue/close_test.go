@@ -229,6 +229,22 @@ func TestCloseEndsConnectionsThatAreBeingMade(t *testing.T) {
 	})
 }
 
+// A subscription without an answer is waited for no longer than any other request.
+func TestCloseDoesNotWaitForASubscription(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c, d := dialThrough(t, s)
+		require.NoError(t, must.Err(queueOf(c, "held").Acquire(t.Context())))
+		synctime.Pass(time.Second) // It listens.
+		d.Freeze()
+		queueOf(c, "name").Subscribe()
+		synctest.Wait()
+		const patience = 50 * time.Millisecond
+		begun := time.Now()
+		require.ErrorIs(t, c.Shutdown(must.Within(t, patience)), context.DeadlineExceeded)
+		require.Equal(t, patience, time.Since(begun))
+	})
+}
+
 // It is called on goroutines of the client too.
 func TestAPanicOfTheFunctionThatDialsIsAnError(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {

@@ -194,13 +194,19 @@ func (c *Servers) Close() {
 	c.workMu.Unlock()
 	c.kill()
 	c.Timers.Stop()
-	for _, n := range c.routes.all() {
-		n.ears.stop()
+	nodes := c.routes.all()
+	for _, n := range nodes {
+		close(n.ears.stopped)
 	}
 	if c.sockets != nil {
 		// The sockets first: rueidis waits for the answer of a server that does not give one.
 		c.sockets.close()
 		c.hearing.close()
+	}
+	for _, n := range nodes {
+		n.ears.hangUp()
+	}
+	if c.sockets != nil {
 		c.flights.close()
 		c.commands.Close()
 		c.Side.Close()

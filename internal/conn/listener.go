@@ -49,7 +49,7 @@ type listener struct {
 	broken   bool         // the connection is in doubt, and to be replaced
 	unsure   bool         // whether the node has the slots that it is thought to have
 	kick     chan struct{}
-	stopped  chan struct{} // closed by stop
+	stopped  chan struct{} // closed when the client closes
 }
 
 // A subscription is the state of one channel (R2).
@@ -144,9 +144,8 @@ func (l *listener) wake() {
 	}
 }
 
-// stop ends the goroutine, which the client waits for.
-func (l *listener) stop() {
-	close(l.stopped)
+// hangUp closes the connections of a listener that is to end. The client waits for its goroutine.
+func (l *listener) hangUp() {
 	l.mu.Lock()
 	conns := []rueidis.DedicatedClient{l.conn, l.spare}
 	l.mu.Unlock()
