@@ -2,10 +2,13 @@ package inspect
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/retry"
@@ -33,6 +36,9 @@ func History(ctx context.Context, c *headwaiter.Client, name string) ([]Ended, e
 	key := lua.Fairlock.Keys(w.Prefix, name).History
 	entries, err := w.Redis.Do(ctx, w.Redis.B().Lrange().Key(key).Start(0).Stop(-1).Build()).AsStrSlice()
 	if err != nil {
+		if !errors.As(err, new(*rueidis.RedisError)) {
+			err = fmt.Errorf("%w: %w", lease.ErrUnavailable, err)
+		}
 		return nil, fmt.Errorf("inspect: history of %.80q: %w", name, err)
 	}
 	var all []Ended

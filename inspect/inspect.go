@@ -63,7 +63,7 @@ func list(ctx context.Context, c *headwaiter.Client, pattern string, tickets int
 		for names, err := range walk(ctx, w, pattern) {
 			if err == nil {
 				look(ctx, c, w, names, tickets)
-				err = retry.WhyEnded(ctx)
+				err = over(ctx, names)
 			}
 			if err != nil {
 				yield(Listed{}, fmt.Errorf("inspect: list %.80q: %w", pattern, err))
@@ -91,8 +91,8 @@ func Find(ctx context.Context, c *headwaiter.Client, name string) ([]Listed, err
 		found = append(found, Listed{Kind: kind, Name: name})
 	}
 	look(ctx, c, w, found, foundTickets)
-	if ctx.Err() != nil {
-		return nil, fmt.Errorf("inspect: find: %w", retry.WhyEnded(ctx))
+	if err := over(ctx, found); err != nil {
+		return nil, fmt.Errorf("inspect: find: %w", err)
 	}
 	answered := slices.ContainsFunc(found, func(n Listed) bool { return n.Err == nil })
 	for _, n := range found {
@@ -153,6 +153,17 @@ func look(ctx context.Context, c *headwaiter.Client, w waitqueue.Wiring, names [
 	for i := range names {
 		names[i].Info, names[i].Err = infos[i], errs[i]
 	}
+}
+
+// over is the error of a look whose context has ended, which says whether the server has answered.
+func over(ctx context.Context, names []Listed) error {
+	why := retry.WhyEnded(ctx)
+	for _, n := range names {
+		if why != nil && errors.Is(n.Err, lease.ErrUnavailable) {
+			return n.Err
+		}
+	}
+	return why
 }
 
 // scanPattern is what a server is asked for: the locks whose names begin as the pattern does. It says more than is

@@ -249,6 +249,13 @@ func TestALookAtASilentServerEndsWithItsContext(t *testing.T) {
 		_, err := inspect.Find(ctx, c, "name")
 		require.Less(t, time.Since(begun), 300*time.Millisecond)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, headwaiter.ErrUnavailable)
+		ctx = kit.Within(t, 200*time.Millisecond)
+		for _, err := range inspect.List(ctx, c, "*") {
+			require.ErrorIs(t, err, headwaiter.ErrUnavailable)
+		}
+		require.ErrorIs(t, kit.Err(inspect.Deadlocks(kit.Within(t, 200*time.Millisecond), c, 0)), headwaiter.ErrUnavailable)
+		require.ErrorIs(t, kit.Err(inspect.History(kit.Within(t, 200*time.Millisecond), c, "name")), headwaiter.ErrUnavailable)
 		d.Heal()
 	})
 }

@@ -80,7 +80,7 @@ func (c *Servers) fields(keys []string, which []int, field string) []rueidis.Red
 func (c *Servers) Scan(
 	ctx context.Context, n *Node, cursor uint64, match string, limit time.Duration,
 ) (keys []string, next uint64, err error) {
-	begun := time.Now()
+	begun, last := time.Now(), error(nil)
 	for tries := 0; ; tries++ {
 		err := errors.New("the node has left the cluster")
 		rc := c.routes.reach(n)
@@ -97,13 +97,14 @@ func (c *Servers) Scan(
 			err = failed
 		}
 		if ctx.Err() != nil {
-			return nil, 0, retry.WhyEnded(ctx)
+			return nil, 0, GaveUp(ctx, retry.WhyEnded(ctx), last)
 		}
+		last = retry.Last(ctx, err, last)
 		if !Transient(err) || time.Since(begun) > limit {
 			return nil, 0, Advise(err)
 		}
 		if ended := c.Rest(ctx, retry.Backoff(tries)); ended != nil {
-			return nil, 0, fmt.Errorf("%w (last error: %w)", ended, err)
+			return nil, 0, GaveUp(ctx, ended, last)
 		}
 	}
 }

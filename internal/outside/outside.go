@@ -150,7 +150,12 @@ func (w Wiring) InspectAll(ctx context.Context, names []Name, tickets int) ([]le
 		results, err := conn.InBackground(ctx, w.servers, func() ([]rueidis.RedisResult, error) {
 			return w.servers.RunAll(node, jobs), nil
 		})
-		if err = cmp.Or(retry.WhyEnded(ctx), err); err != nil {
+		if ended := retry.WhyEnded(ctx); err != nil {
+			err = conn.GaveUp(ctx, cmp.Or(ended, err), nil)
+		} else {
+			err = ended
+		}
+		if err != nil {
 			for _, i := range batch {
 				errs[i] = err
 			}
