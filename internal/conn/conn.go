@@ -194,16 +194,12 @@ func (c *Servers) Close() {
 	c.workMu.Unlock()
 	c.kill()
 	c.Timers.Stop()
-	nodes := c.routes.all()
-	for _, n := range nodes {
-		close(n.ears.stopped)
-	}
 	if c.sockets != nil {
 		// The sockets first: rueidis waits for the answer of a server that does not give one.
 		c.sockets.close()
 		c.hearing.close()
 	}
-	for _, n := range nodes {
+	for _, n := range c.routes.all() {
 		n.ears.hangUp()
 	}
 	if c.sockets != nil {

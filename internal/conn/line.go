@@ -108,7 +108,7 @@ func (l *listener) serve(now *line) (next *line) {
 		case <-l.kick:
 		case <-now.lost:
 			return nil
-		case <-l.stopped:
+		case <-l.servers.Ended():
 			return nil
 		case <-pause:
 			pause = nil
@@ -172,7 +172,7 @@ func (l *listener) joined(now *line) bool {
 		case <-l.kick:
 		case <-now.lost:
 			return false
-		case <-l.stopped:
+		case <-l.servers.Ended():
 			return false
 		case <-timer.C:
 			return false

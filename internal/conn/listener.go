@@ -49,7 +49,6 @@ type listener struct {
 	broken   bool         // the connection is in doubt, and to be replaced
 	unsure   bool         // whether the node has the slots that it is thought to have
 	kick     chan struct{}
-	stopped  chan struct{} // closed when the client closes
 }
 
 // A subscription is the state of one channel (R2).
@@ -71,7 +70,7 @@ const (
 func newListener(n *Node) *listener {
 	l := &listener{
 		servers: n.servers, node: n, channels: make(map[string]*subscription),
-		kick: make(chan struct{}, 1), stopped: make(chan struct{}),
+		kick: make(chan struct{}, 1),
 	}
 	l.attended.Target = timers.Func(l.unattended)
 	return l
@@ -144,7 +143,7 @@ func (l *listener) wake() {
 	}
 }
 
-// hangUp closes the connections of a listener that is to end. The client waits for its goroutine.
+// hangUp closes the connections of a listener whose client ends. The client waits for its goroutine.
 func (l *listener) hangUp() {
 	l.mu.Lock()
 	conns := []rueidis.DedicatedClient{l.conn, l.spare}
@@ -172,7 +171,7 @@ func (l *listener) run() {
 		timer := time.NewTimer(retry.Backoff(tries - 1))
 		select {
 		case <-timer.C:
-		case <-l.stopped:
+		case <-l.servers.Ended():
 		}
 		timer.Stop()
 	}
@@ -182,12 +181,8 @@ func (l *listener) run() {
 func (l *listener) over() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	select {
-	case <-l.stopped:
-	default:
-		if l.wanted > 0 {
-			return false
-		}
+	if l.wanted > 0 && !l.servers.Over() {
+		return false
 	}
 	clear(l.channels) // What was dropped while the node could not be reached.
 	l.running, l.conn = false, nil

@@ -386,8 +386,7 @@ func (c *Servers) Repeat(
 	ctx context.Context, s *lua.Script, keys []string, passes func(error) bool,
 	args func(Attempt) []string, late func(*Node, Attempt, lua.Head),
 ) (Attempt, lua.Tuple, error) {
-	budget, unsure, id := AttemptTime, false, c.ID()
-	var last error
+	budget, unsure, id, last := AttemptTime, false, c.ID(), error(nil)
 	for tries := 0; ; tries++ {
 		if c.ID() != id { // The keys, or the arguments, are of one that a copy has.
 			return Attempt{}, lua.Tuple{}, Unsure(unsure, lease.ErrCopied)

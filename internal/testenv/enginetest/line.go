@@ -59,7 +59,7 @@ func (r Rig) CyclesWithCancels(t *testing.T, a, b Client) {
 			}
 		})
 	}
-	kit.All(t, &group)
+	kit.AllMoving(t, &group, func() int64 { return held.Load() + gaveUp.Load() })
 	require.NotZero(t, held.Load())
 	require.NotZero(t, gaveUp.Load())
 	require.EqualValues(t, workers*cycles, held.Load()+gaveUp.Load())
