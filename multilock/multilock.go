@@ -122,11 +122,12 @@ func (m *Lock) TryLock(ctx context.Context) (*lease.Lease, error) {
 	return l, nil
 }
 
-// ForceRelease frees the hold with a token on that one of the names which it is the token of; the token of a lease on all
-// is one of them. The lease is lost with it: its context ends with the cause [lease.ErrForced], and its client gives the
-// other names back, which rest with [headwaiter.WithMinHold]. A hold that is over and rests is one hold for each name: free them one
-// by one, by the tokens that Inspect of package fairlock tells. See [waitqueue.Queue.ForceRelease] for what the holder may still do. It returns what it freed, and
-// [lease.ErrNotHeld] if no name is held with that token; a token of 0 is [lease.ErrInvalid].
+// ForceRelease frees the hold with a token on that one of the names which it is the token of; the token of a lease on all is
+// one of them. The lease is lost with it: its context ends with the cause [lease.ErrForced], and its client gives the other
+// names back, which rest with [headwaiter.WithMinHold]. A hold that is over and rests is one hold for each name: free them
+// one by one, by the tokens that Inspect of package fairlock tells. See [waitqueue.Queue.ForceRelease] for what the holder
+// may still do. It returns what it freed, and [lease.ErrNotHeld] if no name is held with that token; a token of 0 is
+// [lease.ErrInvalid].
 func (m *Lock) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	freed, err := lease.Holder{}, m.err
 	if err == nil && token == 0 {

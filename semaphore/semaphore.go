@@ -34,13 +34,13 @@ type Semaphore struct {
 // New names a semaphore and states how many permits it has. Nothing is sent; a name, an option or a number
 // that cannot be used is reported by the first call.
 //
-// The first client that uses the semaphore makes it. Where clients state different numbers, the newest client's counts, by the
-// server's time at its Dial, from its first request on: so a rollout changes the number, up or down, while the old processes
-// go on. Older clients go by the new number without an error. Each client that sees two numbers logs so once a name, and
-// counts it ([observe.Differs], Stats.Differs). Where the server's clock has stepped back between the Dial of an old client and that
-// of a new one, the old one counts as the newer once the clock has come to its Dial again. A number that a client states does not undo a [Semaphore.Resize], unless the
-// newest client before has stated another one. A program that changes its number while it runs calls Resize: the number that
-// a client states first is what it is known for.
+// The first client that uses the semaphore makes it. Where clients state different numbers, the newest client's counts, by
+// the server's time at its Dial, from its first request on: so a rollout changes the number, up or down, while the old
+// processes go on. Older clients go by the new number without an error. Each client that sees two numbers logs so once a
+// name, and counts it ([observe.Differs], Stats.Differs). Where the server's clock has stepped back between the Dial of an
+// old client and that of a new one, the old one counts as the newer once the clock has come to its Dial again. A number that
+// a client states does not undo a [Semaphore.Resize], unless the newest client before has stated another one. A program that
+// changes its number while it runs calls Resize: the number that a client states first is what it is known for.
 //
 // With fewer permits than are held nobody loses any; nothing is granted until enough has come back. A waiter for more than
 // there are gets an error that wraps [lease.ErrTooLarge].
