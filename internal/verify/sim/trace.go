@@ -22,6 +22,7 @@ type TraceEvent struct {
 	Keys      int
 	Args      []string
 	Now       int64    // µs, by the server's clock
+	Returned  int64    // of Ends: when the release behind it had returned, if that is later
 	Clients   []string // their identities
 	Found     LockState
 	Published []Published

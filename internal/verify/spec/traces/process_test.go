@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -72,8 +73,11 @@ func process(setting string) error {
 				}
 				pause(l.Context(), hold)
 				fmt.Printf("E %d %d\n", l.Token(), min(time.Now().UnixMicro(), l.Deadline().UnixMicro()))
+				_ = l.Release(ctx) // It may have been lost.
+				fmt.Printf("R %d\n", time.Now().UnixMicro())
+			} else {
+				_ = l.Release(ctx)
 			}
-			_ = l.Release(ctx) // It may have been lost.
 		}
 		cancel()
 	}
@@ -131,12 +135,17 @@ func (w *worker) follow() {
 			continue
 		}
 		w.mu.Lock()
-		what, until := sim.Ends, int64(0)
-		if f[0] == "H" {
-			what, until = sim.Holds, number(f[3])
+		switch f[0] {
+		case "H":
+			w.believesLocked(sim.Holds, uint64(number(f[1])), number(f[2]))
+			w.deadline = number(f[3])
+		case "E":
+			w.believesLocked(sim.Ends, uint64(number(f[1])), number(f[2]))
+			w.deadline = 0
+			w.beliefs[len(w.beliefs)-1].event.Returned = math.MaxInt64 / 2 // A process may be stopped before it calls Release.
+		case "R":
+			w.beliefs[len(w.beliefs)-1].event.Returned = number(f[1])
 		}
-		w.believesLocked(what, uint64(number(f[1])), number(f[2]))
-		w.deadline = until
 		w.mu.Unlock()
 	}
 	_ = w.child.Cmd.Wait() // A process that was killed has no other end.

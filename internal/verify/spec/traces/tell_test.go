@@ -291,7 +291,7 @@ var words = map[string]string{"again": "queued", "queued": "queued", "earlier": 
 func (t *teller) event(r sim.TraceEvent) string {
 	if r.Script == sim.Holds || r.Script == sim.Ends {
 		t.trace.done[r.Script]++
-		t.changed[r.Client] = r.Now
+		t.changed[r.Client] = max(r.Now, r.Returned)
 		return fmt.Sprintf("[k |-> %q, c |-> %d, tok |-> %d]", r.Script, r.Client+1, rank(int64(r.Token), t.tokens))
 	}
 	f, q, a := r.Found, requestOf(r), answerOf(r)
