@@ -93,6 +93,13 @@ func (tr *traffic) kill(t *testing.T, master interface {
 
 func shards(t *testing.T) (func(int) rueidis.ClientOption, func(*testing.T, *traffic, string) (led []string)) {
 	s := redistest.Cluster(t)
+	t.Cleanup(func() {
+		for _, n := range s.Nodes() {
+			if t.Failed() && n.Running() {
+				t.Logf("%s sees\n%s%s", n.Addr(), n.Text("CLUSTER", "INFO"), n.Text("CLUSTER", "NODES"))
+			}
+		}
+	})
 	const key = "headwaiter:lock:{a}"
 	replace := func(t *testing.T, tr *traffic, how string) []string {
 		old := s.MasterOf(key)
