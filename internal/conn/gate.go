@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -195,12 +196,16 @@ type tried struct {
 	number  int
 	writes  atomic.Int32
 	state   atomic.Int32
+	refused atomic.Bool // the login
 }
 
 // Read notes the first reply to a command. The first write is for the login, which also a server answers that has no place
-// for the client. An error is no sign either: a server that was demoted gives it; nor is the answer to a farewell.
+// for the client. An error is no sign either: a server that was demoted gives it.
 func (t *tried) Read(b []byte) (int, error) {
 	n, err := t.Conn.Read(b)
+	if t.state.Load() == unproven && (bytes.HasPrefix(b[:n], []byte("-WRONGPASS")) || bytes.HasPrefix(b[:n], []byte("-NOAUTH"))) {
+		t.refused.Store(true)
+	}
 	if n > 0 && t.state.Load() == unproven && t.writes.Load() > 1 && b[0] != '-' && t.state.CompareAndSwap(unproven, proven) {
 		t.gate.carried(t.address, t.number)
 	}
@@ -210,12 +215,10 @@ func (t *tried) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// farewell is what rueidis sends before it closes a connection, also one on which the login was refused: where the server lets in
-// who has no name, that has an answer.
-const farewell = "*1\r\n$4\r\nPING\r\n"
-
+// Write counts what is written until then. Behind a refused login nothing is a command: before rueidis closes such a connection
+// it sends a PING, which a server answers that lets in who has no name.
 func (t *tried) Write(b []byte) (int, error) {
-	if t.state.Load() == unproven && string(b) != farewell {
+	if t.state.Load() == unproven && !t.refused.Load() {
 		t.writes.Add(1)
 	}
 	n, err := t.Conn.Write(b)

@@ -49,8 +49,10 @@ func closes(text string) net.Conn {
 	return near
 }
 
-// refusesLogin is a connection to what refuses the login, and answers to anybody all else that a connection begins and ends with.
-func refusesLogin() net.Conn {
+const wrongPassword = "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
+
+// logsIn is a connection to what answers so to the login, and OK to anybody at all else that a connection begins and ends with.
+func logsIn(with string) net.Conn {
 	near, far := net.Pipe()
 	go func() {
 		for r := bufio.NewReader(far); ; {
@@ -60,12 +62,29 @@ func refusesLogin() net.Conn {
 			}
 			answer := "+OK\r\n"
 			if faults.Words(raw)[0] == "HELLO" {
-				answer = "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
+				answer = with
 			}
 			_, _ = far.Write([]byte(answer))
 		}
 	}()
 	return near
+}
+
+// A client of a cluster closes connections that it turns out not to need. Each ends with a ping, as one does whose login was
+// refused.
+func TestAConnectionThatWasNotNeededIsNoFailure(t *testing.T) {
+	for with, fails := range map[string]bool{"+OK\r\n": false, wrongPassword: true} {
+		g := newGate()
+		g.start()
+		n, _, _ := g.try("server")
+		c := &tried{Conn: logsIn(with), gate: g, address: "server", number: n}
+		for _, command := range []string{"*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n", "*1\r\n$4\r\nPING\r\n"} {
+			must.Got(c.Write([]byte(command)))(t)
+			must.Got(c.Read(make([]byte, 100)))(t)
+		}
+		require.NoError(t, c.Close())
+		require.Equal(t, fails, g.doors["server"].shut != nil, with)
+	}
 }
 
 // However many callers want a connection, for requests, renewals or subscriptions, and whatever is wrong with the server:
@@ -82,7 +101,7 @@ func TestAServerThatFailsIsTriedTwiceASecondForAllThatAClientDoes(t *testing.T) 
 		{"refuses", func(d *faults.Dialer, _ *redistest.Embedded) { d.Refuse() }, (*faults.Dialer).Dial, 1},
 		{"accepts and closes", nil, func(*faults.Dialer) (net.Conn, error) { return closes(""), nil }, 1},
 		{"has no place", nil, func(*faults.Dialer) (net.Conn, error) { return closes("-ERR max number of clients reached\r\n"), nil }, 1},
-		{"refuses the login", nil, func(*faults.Dialer) (net.Conn, error) { return refusesLogin(), nil }, 1},
+		{"refuses the login", nil, func(*faults.Dialer) (net.Conn, error) { return logsIn(wrongPassword), nil }, 1},
 		{"takes the login alone", func(d *faults.Dialer, _ *redistest.Embedded) {
 			d.LoseReplies(1<<30, func(words []string) bool { return words[0] == "EVALSHA" || words[0] == "SUBSCRIBE" })
 		}, (*faults.Dialer).Dial, 1},

@@ -113,12 +113,12 @@ func (n *Node) introduced(ctx context.Context, rc pipeline) error {
 }
 
 // introducedBeside is introduced for requests on a new connection. Its first reply comes before: until then, where connections
-// fail, others may not be made, and an introduction that is under way may need one. Its request is not to look like a farewell.
+// fail, others may not be made, and an introduction that is under way may need one.
 func (n *Node) introducedBeside(ctx context.Context, conn pipeline) error {
 	if n.known(time.Now()) {
 		return nil
 	}
-	if err := conn.DoMulti(ctx, conn.B().Arbitrary("ping").Build())[0].NonRedisError(); err != nil {
+	if err := conn.DoMulti(ctx, conn.B().Ping().Build())[0].NonRedisError(); err != nil {
 		return &undialled{err}
 	}
 	return n.introduce(ctx, conn)
