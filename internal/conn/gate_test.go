@@ -51,7 +51,7 @@ func closes(text string) net.Conn {
 
 const wrongPassword = "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
 
-// logsIn is a connection to what answers so to the login, and OK to anybody at all else that a connection begins and ends with.
+// logsIn is a connection to a server that answers the login with a text, and everything else with OK.
 func logsIn(with string) net.Conn {
 	near, far := net.Pipe()
 	go func() {
