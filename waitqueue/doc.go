@@ -38,7 +38,6 @@
 //	ending       release, loss, close, or the caller gave up                   any before ending
 //	ended        the end was acknowledged or given up                          ending
 //	ended        the server has nothing of it                                  idling, asking, acting, passed
-//	ended        of a latch: the server never has anything of it               subscribing, waiting
 //
 // idling: made, registered, nothing sent. asking: an ask is under way. subscribing: not queued, because its
 // client cannot hear yet; queued by the check that follows the confirmation. waiting: queued. confirming:

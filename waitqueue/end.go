@@ -85,14 +85,10 @@ func (s *site) endLocked(t *ticket) {
 	if t.state == ending || t.state == ended {
 		return
 	}
-	if s.proto.End == nil {
-		s.forgetLocked(t)
-		return
-	}
 	t.to(ending)
 	t.rests = t.restsLocked()
-	if s.copied {
-		s.forgetLocked(t) // What the server has may be the other copy's.
+	if s.proto.End == nil || s.copied {
+		s.forgetLocked(t) // The server never has anything of it, or what it has may be the other copy's.
 		return
 	}
 	t.endAgain = t.endAgain || t.inflight > 0
@@ -105,14 +101,6 @@ func (s *site) forgetLocked(t *ticket) {
 	t.to(ended)
 	s.used = time.Now()
 	delete(s.tickets, t.text)
-	if t.hold != nil && t.owner != "" && s.owners[t.owner] == t.hold {
-		delete(s.owners, t.owner)
-		for _, other := range s.tickets { // Two calls of one owner that were granted at once have a hold each.
-			if other.owner == t.owner && other.state == held {
-				s.owners[t.owner] = other.hold
-			}
-		}
-	}
 	t.oweLocked(false)
 	t.unlockedLocked(cmp.Or(t.refused, errUnanswered))
 	t.acknowledgeLocked()

@@ -319,8 +319,9 @@ func (h *hold) attendLocked(now, next time.Time) time.Time {
 	return next
 }
 
-// unwatchLocked ends the hold's timer, because the hold ends.
+// unwatchLocked ends the hold's timer, because the hold ends, and the way of its owner's calls to it.
 func (h *hold) unwatchLocked() {
+	h.disownLocked()
 	h.ticket.site.client.servers.Timers.Remove(&h.entry)
 	if h.ears != nil {
 		h.ears.Leave()

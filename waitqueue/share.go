@@ -85,6 +85,19 @@ func (s *site) ownLocked(t *ticket) {
 	}
 }
 
+// disownLocked lets the calls of a hold's owner enter another hold of that owner from now on, or none. Two calls of one
+// owner that were granted at once have a hold each. It does not wait for the answer to the end, which may have to be sent again.
+func (h *hold) disownLocked() {
+	if t, s := h.ticket, h.ticket.site; s.owners[t.owner] == h {
+		delete(s.owners, t.owner)
+		for _, other := range s.tickets {
+			if other != t && other.owner == t.owner && other.state == held {
+				s.owners[t.owner] = other.hold
+			}
+		}
+	}
+}
+
 // heldByLocked returns what the owner of a waiting ticket holds by another.
 func (s *site) heldByLocked(t *ticket) *hold {
 	if h := s.owners[t.owner]; h != nil && h.ticket != t && t.state != held {

@@ -279,7 +279,6 @@ var steps = [...]step{
 	{ending, "release, loss, close, or the caller gave up", living},
 	{ended, "the end was acknowledged or given up", in(ending)},
 	{ended, "the server has nothing of it", in(idling, asking, acting, passed)},
-	{ended, "of a latch: the server never has anything of it", in(subscribing, waiting)},
 }
 
 // leads has the states that come after each.
