@@ -213,8 +213,8 @@ func TestAnOwnerWithTwoReadsKeepsTheOther(t *testing.T) {
 
 // The end of one of them may have to be sent again, which no call of the owner waits for.
 func TestAnOwnerKeepsTheOtherReadWhileTheEndOfOneHasNoAnswer(t *testing.T) {
-	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
-		m, other := locks(t, kit.Dial(t, s, kit.Through(p)), kit.Dial(t, s), headwaiter.WithLease(time.Minute))
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+		m, other := locks(t, kit.Dial(t, s, kit.Over(d)), kit.Dial(t, s), headwaiter.WithLease(time.Minute))
 		mine := waitqueue.WithOwner(t.Context(), "job")
 		nobody, end := context.WithCancel(t.Context())
 		end()
@@ -224,12 +224,12 @@ func TestAnOwnerKeepsTheOtherReadWhileTheEndOfOneHasNoAnswer(t *testing.T) {
 			kit.Waiting(t, 2, other.Inspect)
 			kit.Release(t, w)
 			reads := []*lease.Lease{calls[0].Value(t), calls[1].Value(t)}
-			p.Freeze(faults.ToServer)
+			d.Freeze(faults.ToServer)
 			if err := reads[round%2].Release(nobody); err != nil { // Nothing is sent where both are leases on one hold.
 				require.ErrorIs(t, err, lease.ErrUnconfirmed)
 			}
 			require.ErrorIs(t, kit.Lock(mine, m.Lock).Err(t), lease.ErrUpgrade)
-			p.Heal()
+			d.Heal()
 			kit.Release(t, reads[1-round%2])
 		}
 		kit.Free(t, other)
