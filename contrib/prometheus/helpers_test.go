@@ -268,14 +268,16 @@ func least(observers ...observe.Observer) []time.Duration {
 }
 
 // The bound is so low that a collector which did all of its work twice would be beyond it.
-func TestACycleCostsACollectorLittleMoreThanItsCounters(t *testing.T) {
+func BenchmarkObserveBesideBareCounters(b *testing.B) {
 	const most = 1.7
 	collector := func() observe.Observer { return prometheus.NewCollector(prometheus.Options{Class: classOf}) }
-	took := least(newFloor(), collector(), twice{collector(), collector()})
-	bare := took[0].Seconds()
-	t.Logf("bare counters %v, a collector %.2f of it, two %.2f", took[0], took[1].Seconds()/bare, took[2].Seconds()/bare)
-	require.Less(t, took[1].Seconds()/bare, most)
-	require.Greater(t, took[2].Seconds()/bare, most, "the bound is too high to see anything")
+	for b.Loop() {
+		took := least(newFloor(), collector(), twice{collector(), collector()})
+		bare := took[0].Seconds()
+		b.ReportMetric(took[1].Seconds()/bare, "of-bare")
+		require.Less(b, took[1].Seconds()/bare, most)
+		require.Greater(b, took[2].Seconds()/bare, most, "the bound is too high to see anything")
+	}
 }
 
 // What the client does to tell what happens is one allocation of its own a cycle, and none of the collector's.
