@@ -27,23 +27,6 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// Eleven objects are this library's and two of rueidis; with the race detector, which empties pools, two more. The server is
-// another process, as what it allocates would count here.
-func TestAnUncontendedCycleAllocatesLittle(t *testing.T) {
-	m, ctx := dialMutex(t, redistest.Start(t)), t.Context()
-	cycle := func() {
-		l, err := m.Lock(ctx)
-		if err == nil {
-			err = l.Release(ctx)
-		}
-		if err != nil {
-			t.Error(err)
-		}
-	}
-	cycle()
-	require.LessOrEqual(t, testing.AllocsPerRun(200, cycle), 16.0)
-}
-
 func TestOnlyTheHeadIsWoken(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		holder := dialMutex(t, s)

@@ -15,6 +15,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/multilock"
 )
 
@@ -80,5 +81,68 @@ func TestNamesThatStayTakenAreGivenBackAtOnce(t *testing.T) {
 		kit.Release(t, l)
 		require.LessOrEqual(t, time.Since(begun), 500*time.Millisecond)
 		resting(t, other, all, true)
+	})
+}
+
+// A process that dies before its call has returned has used none of the names that it had got: they are free with their leases.
+func TestNamesOfACallThatNeverReturnedAreFreeWithTheirLeases(t *testing.T) {
+	for what, lock := range map[string]func(context.Context, *headwaiter.Client, []string) error{
+		"all or none": func(ctx context.Context, c *headwaiter.Client, all []string) error {
+			return kit.Err(multilock.New(c, all, headwaiter.WithMinHold(time.Hour)).Lock(ctx))
+		},
+		"each for itself": func(ctx context.Context, c *headwaiter.Client, all []string) error {
+			var locks []*fairlock.Mutex
+			for _, name := range all {
+				locks = append(locks, fairlock.New(c, name, headwaiter.WithMinHold(time.Hour)))
+			}
+			fairlock.LockEach(ctx, locks...)
+			return nil
+		},
+	} {
+		kit.BubbleOf(t, what, func(t *testing.T, s *redistest.Embedded) {
+			d := faults.NewDialer(t, s.Dial)
+			all, other := names(t, 3), kit.Dial(t, s)
+			kit.Got(fairlock.New(other, all[2]).Lock(t.Context()))(t)
+			dies := kit.Dial(t, s, kit.Over(d))
+			call := kit.Run(func() error { return lock(t.Context(), dies, all) })
+			kit.Waiting(t, 1, fairlock.New(other, all[2]).Inspect)
+			require.NotEmpty(t, kit.Got(fairlock.New(other, all[0]).Inspect(t.Context()))(t).Holder.Ticket, "it has this one")
+			d.Away()
+			synctime.Pass(lease.DefaultLease + time.Second)
+			require.False(t, call.Returned())
+			resting(t, other, all[:2], false)
+		})
+	}
+}
+
+// The hold of one of them is lost while the server is told that all stay taken: nobody has used it, and it is waited for again.
+func TestANameThatIsLostBeforeTheCallReturnsIsWaitedForAgain(t *testing.T) {
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+		all, other := names(t, 2), kit.Dial(t, s)
+		m := multilock.New(kit.Dial(t, s, kit.Over(d)), all, headwaiter.WithMinHold(time.Minute))
+		d.LoseReplies(1, kit.Runs(lua.Fairlock.Renew))
+		call := kit.Lock(t.Context(), m.Lock)
+		synctest.Wait()
+		first := fairlock.New(other, all[0])
+		kit.Got(first.ForceRelease(t.Context(), kit.Got(first.Inspect(t.Context()))(t).Holder.Token))(t)
+		l := call.Value(t)
+		require.NoError(t, l.Context().Err())
+		kit.Release(t, l)
+		resting(t, other, all, true)
+	})
+}
+
+func TestATryThatIsNotAnsweredForLongLeavesTheNamesFree(t *testing.T) {
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+		all, other := names(t, 2), kit.Dial(t, s)
+		m := multilock.New(kit.Dial(t, s, kit.Over(d)), all, headwaiter.WithMinHold(time.Minute))
+		d.LoseReplies(1000, kit.Runs(lua.Fairlock.Renew))
+		begun := time.Now()
+		err := kit.Err(m.TryLock(kit.Within(t, time.Hour)))
+		require.ErrorIs(t, err, headwaiter.ErrUnavailable)
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		require.LessOrEqual(t, time.Since(begun), 10*time.Second)
+		synctime.Pass(time.Second)
+		resting(t, other, all, false)
 	})
 }

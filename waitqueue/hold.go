@@ -38,6 +38,7 @@ type hold struct {
 	hurried  time.Time // when something was heard that a renewal must look into
 	failures int
 	spans    time.Duration // how long the lease is that is confirmed
+	stays    chan struct{} // closed when a renewal has told for how long the name stays taken; nil but while [Stay] waits for that
 	wish     wish          // to know that somebody waits
 	awaited  func()        // is called, in the background, when somebody does; may be nil
 	idle     time.Time     // until when its client keeps it for a call that comes; zero while a call uses it
@@ -96,11 +97,14 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 
 // shortLocked reports whether a grant must be made longer before its call returns. Without renewal a hold lasts for its
 // lease even if its process dies at once, and a grant by message is shorter than that. With a minimum hold the server is told
-// of that by the renewal.
+// of that by the renewal; of several names by [Stay].
 func (t *ticket) shortLocked() bool {
 	terms := &t.queue.terms
-	return !t.grant.confirmed && (terms.MinHold > 0 || terms.WithoutRenewal && t.grant.lasts < t.lease())
+	return !t.grant.confirmed && (t.staysLocked() || terms.WithoutRenewal && t.grant.lasts < t.lease())
 }
+
+// staysLocked reports whether a renewal before the call returns is to say for how long the name stays taken.
+func (t *ticket) staysLocked() bool { return t.queue.terms.MinHold > 0 && !t.joint }
 
 // restsLocked reports whether the name is to stay taken after the end of the ticket for as long as the server was told. A hold
 // that no call has returned frees it at once. In doubt whether a hold was adopted that somebody else had used, the server decides.

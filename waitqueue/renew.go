@@ -38,7 +38,7 @@ func (h *hold) Next(a conn.Attempt) renewals.Renewal {
 		h.extendLocked(u)
 		s.client.servers.Timers.Before(&h.entry, u.Deadline)
 	}
-	r.Hold, r.Kept, r.Entries = h, h.kept, h.leases.Entries()
+	r.Hold, r.Kept, r.Entries, r.Stays = h, h.kept, h.leases.Entries(), h.stays != nil
 	if h.failures == 0 && h.wish != fulfilled { // It is not worth the hold: while a slot moves the key of the queue is too much.
 		r.Wishes, r.Said = h.wish != noWish, h.wish == said
 	}
@@ -105,20 +105,22 @@ func (h *hold) Renewed(r *renewals.Renewal, a conn.Attempt, reply *lua.Reply, er
 		h.use.teller.Tell(observe.Observation{Moment: observe.Renewed, Token: h.use.token, Margin: margin, Lease: h.spans})
 		h.spans = lasts
 		h.due = renewals.At(s.client.born, a.Sent, r.Lasts)
-		hurried := h.hurried.After(a.Sent)
-		switch {
-		case hurried:
+		if h.hurried.After(a.Sent) {
 			h.due = time.Now()
-		case r.Final:
-			h.due = time.Time{}
+		} else {
+			h.ticket.doubted = false // Whoever said that it was released by force was wrong.
+			if r.Final {
+				h.due = time.Time{}
+			}
 		}
 		h.wishedLocked(r, reply.Has(lua.Wanted))
 		h.shortenLocked()
+		if r.Stays && h.stays != nil {
+			close(h.stays)
+			h.stays = nil
+		}
 		if r.Entries != h.leases.Entries() && !r.Final {
 			h.due = timers.Earlier(h.due, time.Now().Add(entriesPause)) // It has changed since this was sent.
-		}
-		if !hurried {
-			h.ticket.doubted = false // Whoever said that it was released by force was wrong.
 		}
 	}
 	next := timers.First(h.due, h.attendLocked(time.Now(), h.tellLongLocked(h.use.since, h.restsLocked(time.Now(), h.endsLocked()))))
@@ -137,7 +139,7 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 	}
 	a := n.Attempt(conn.AttemptTime)
 	wanted := renew(t, nil, a.Sent)
-	wanted.Stays = wanted.Least > 0
+	wanted.Stays = t.staysLocked()
 	j := wanted.Job(a)
 	s.mu.Unlock()
 
@@ -148,7 +150,7 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 	r, err := v.Reply()
 	if err != nil {
 		s.mu.Lock()
-		if wanted.Least > 0 && !conn.Answered(err) && !conn.Unsent(err) {
+		if wanted.Stays && !conn.Answered(err) && !conn.Unsent(err) {
 			t.ghost = timers.Later(t.ghost, a.Expires)
 		}
 		if !t.passesLocked(err) {
@@ -160,11 +162,9 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 	c.saw(n, a, s.proto, s.name, r.Head(), r.Token)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.state != confirming {
-		return r, nil
-	}
-	switch r.Status {
-	case lua.Granted:
+	switch {
+	case t.state != confirming:
+	case r.Status == lua.Granted:
 		t.grant.from, t.grant.slept, t.grant.confirmed, t.grant.final = a.Sent, a.Slept, true, wanted.Final
 		t.grant.lasts = time.Duration(r.Until-r.Now) * time.Microsecond
 		switch {
@@ -176,7 +176,7 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 			t.grant.vouched = true
 			t.to(held)
 		}
-	case lua.Refused:
+	case r.Status == lua.Refused:
 		t.ranOutLocked(t.arrival == 0) // Without a place it would ask again and again: nobody makes it wait.
 	}
 	return r, nil

@@ -201,7 +201,7 @@ func (r *Renewals) together(n *conn.Node, a conn.Attempt, asked []*Renewal) (alo
 	}
 	groups := make(map[alike][]*Renewal, 1)
 	for _, one := range asked {
-		if s := one.Proto.Renewals; s != nil && one.Entries == "" && (!one.Wishes || one.Said && !one.Final) {
+		if s := one.Proto.Renewals; s != nil && one.Entries == "" && !one.Stays && (!one.Wishes || one.Said && !one.Final) {
 			group := alike{s, one.Lasts}
 			groups[group] = append(groups[group], one)
 		} else {

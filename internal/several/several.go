@@ -91,14 +91,34 @@ func acquire(w *whole, queues []waitqueue.Queue) (*lease.Lease, error) {
 			return nil, fmt.Errorf("%w: %q is there twice", lease.ErrInvalid, names.Label(q.Name()))
 		}
 	}
-	for slot := range bySlot(w.parts) {
-		if err := w.take(slot); err != nil {
-			err = w.without(err)
-			w.leave(err)
-			return nil, err
-		}
+	if err := w.all(); err != nil {
+		err = w.without(err)
+		w.leave(err)
+		return nil, err
 	}
 	return w.lease(time.Since(w.begun)), nil
+}
+
+// all gets all parts. Where the names are to stay taken, what is lost as the server is told of that is waited for again.
+func (w *whole) all() error {
+	for slot := range bySlot(w.parts) {
+		if err := w.take(slot); err != nil {
+			return err
+		}
+	}
+	for {
+		leases := make([]*lease.Lease, len(w.parts))
+		for i, p := range w.parts {
+			leases[i] = p.lease
+		}
+		err := cmp.Or(waitqueue.Stay(w.ctx, w.begun, w.try, leases)...)
+		if !errors.Is(err, lease.ErrLost) {
+			return err
+		}
+		if err := w.await(); err != nil {
+			return err
+		}
+	}
 }
 
 // bySlot are the parts of each slot, of sorted parts.
