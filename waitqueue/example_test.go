@@ -254,3 +254,25 @@ func ExampleUnused() {
 	// <nil>
 	// false
 }
+
+// The server is told that the names stay taken when the call has all of them.
+func ExampleStay() {
+	ctx, clients, end := kit.Ready(1)
+	defer end()
+
+	terms := waitqueue.DefaultTerms()
+	terms.MinHold = time.Minute
+	q := clients[0].Queue(lua.Fairlock, "a", terms)
+	claim := kit.Must(q.Claim(ctx, false))
+	fmt.Println(claim.Enter(time.Now()))
+	held := kit.Must(claim.Await(ctx))
+	fmt.Println(waitqueue.Stay(ctx, time.Now(), false, []*lease.Lease{held}))
+	waitqueue.Returned(held)
+	fmt.Println(held.Release(ctx))
+	fmt.Println(kit.Must(q.Inspect(ctx)).Holder.Rests)
+	// Output:
+	// <nil>
+	// [<nil>]
+	// <nil>
+	// true
+}

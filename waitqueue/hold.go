@@ -112,35 +112,6 @@ func (t *ticket) restsLocked() bool {
 	return t.inherits || t.queue.terms.MinHold > 0 && t.hold != nil && !t.joint
 }
 
-// Returned says that a call for several names returns now, with this lease among others: the time without progress
-// ([Terms].MaxStall) begins, and the name stays taken after the hold ([Terms].MinHold). It does nothing to a lease of another call.
-func Returned(l *lease.Lease) {
-	sh, ok := l.Engine().(*share)
-	if !ok || sh.hold.stall == nil && sh.hold.ticket.queue.terms.MinHold == 0 {
-		return
-	}
-	h := sh.hold
-	s := h.ticket.site
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h.stall.Resume()
-	h.ticket.joint = false
-	if h.ticket.state == held && h.stall != nil {
-		s.client.servers.Timers.Before(&h.entry, h.endsLocked())
-	}
-}
-
-// Unused says that no work was done with the hold of a lease that no call is going to return, so that its release frees the name at
-// once ([Terms].MinHold).
-func Unused(l *lease.Lease) {
-	if sh, ok := l.Engine().(*share); ok {
-		s := sh.hold.ticket.site
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		sh.hold.ticket.joint = true
-	}
-}
-
 // until is the local end of a lease that counts from a local time. Where it is the last one, it ends with
 // the maximum hold at the latest, and that is its cause.
 func (h *hold) until(from time.Time, lasts, slept time.Duration, final bool) lease.Until {

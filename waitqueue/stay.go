@@ -1,0 +1,97 @@
+package waitqueue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/lease"
+)
+
+// Holds that a call has, of several names perhaps, and has not returned yet: only what it returns counts as used.
+
+// Stay tells the servers, for a call for several names that has all it is going to have, for how long each of the names is to
+// stay taken ([Terms].MinHold): only now, so that nothing stays taken that the call gives back before it returns, or leaves as its
+// process dies. It returns, in the order of the leases, why it was not told: a lease that was lost meanwhile, the end of ctx, or
+// that a try of a call that began at a time has waited long enough. The leases go on; one may be nil.
+func Stay(ctx context.Context, begun time.Time, try bool, leases []*lease.Lease) []error {
+	patience := ctx
+	if try {
+		var cancel context.CancelFunc
+		patience, cancel = context.WithTimeout(ctx, max(retry.TryTime-time.Since(begun), conn.SlowAnswer))
+		defer cancel()
+	}
+	told := make([]<-chan struct{}, len(leases))
+	for i, l := range leases {
+		if l != nil {
+			told[i] = stay(l)
+		}
+	}
+	errs := make([]error, len(leases))
+	for i, l := range leases {
+		if told[i] == nil {
+			continue
+		}
+		select {
+		case <-told[i]:
+		case <-l.Context().Done():
+			errs[i] = context.Cause(l.Context())
+		case <-patience.Done():
+			errs[i] = &lease.WaitError{Place: -1, Waited: time.Since(begun), Err: cmp.Or(retry.WhyEnded(ctx), errUntold), Unanswered: true}
+		}
+	}
+	return errs
+}
+
+var errUntold = errors.New("the server was to be told of the minimum hold")
+
+// stay sees that the next renewal, which is sent now, says for how long the name stays taken, and returns what is closed when that was
+// answered; nil if there is nothing to say.
+func stay(l *lease.Lease) <-chan struct{} {
+	sh, ok := l.Engine().(*share)
+	if !ok || sh.hold.ticket.queue.terms.MinHold == 0 {
+		return nil
+	}
+	h := sh.hold
+	s := h.ticket.site
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !h.ticket.joint {
+		return nil // It is one of an earlier call.
+	}
+	h.stays = make(chan struct{})
+	h.hurryLocked()
+	return h.stays
+}
+
+// Returned says that a call for several names returns now, with this lease among others: the time without progress
+// ([Terms].MaxStall) begins, and the name stays taken after the hold ([Terms].MinHold). It does nothing to a lease of another call.
+func Returned(l *lease.Lease) {
+	sh, ok := l.Engine().(*share)
+	if !ok || sh.hold.stall == nil && sh.hold.ticket.queue.terms.MinHold == 0 {
+		return
+	}
+	h := sh.hold
+	s := h.ticket.site
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.stall.Resume()
+	h.ticket.joint = false
+	if h.ticket.state == held && h.stall != nil {
+		s.client.servers.Timers.Before(&h.entry, h.endsLocked())
+	}
+}
+
+// Unused says that no work was done with the hold of a lease that no call is going to return, so that its release frees the name at
+// once ([Terms].MinHold).
+func Unused(l *lease.Lease) {
+	if sh, ok := l.Engine().(*share); ok {
+		s := sh.hold.ticket.site
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		sh.hold.ticket.joint = true
+	}
+}
