@@ -3,8 +3,8 @@
 package sim
 
 const (
-	// usual is how many seeds TestSeeds plays. With the race detector a seed takes five times as long.
-	usual = 200
+	// usual is how many seeds TestSeeds plays. With the race detector a seed takes five times as long, and races show in the first few.
+	usual = 60
 	// perKind is how many seeds TestEachKindAlone plays of each primitive.
-	perKind = 12
+	perKind = 6
 )
