@@ -73,13 +73,13 @@ func (minHold) ForSeveral()                {}
 // whatever its owner does then. Release, Unlock, Close and a loss before that end the lease and its context as always, but
 // nobody gets the name: it rests until d is over, also if the process dies. Then the next in the queue holds. So a job that
 // several processes start at about the same time runs once: take its lock by TryLock with a d of most of the time between two
-// runs. A try meanwhile fails with a [lease.BusyError] that says until when, and Inspect tells it.
+// runs. A try meanwhile fails with a [lease.BusyError] that says until when, and Inspect tells it; of permits Inspect alone.
 //
 // What no work was done with frees at once: where the caller gave up, too few replicas acknowledged ([lease.ErrReplicas]), or
 // a multilock did not get all its names. A release by force frees the name too, also while it rests. A hold that is handed
 // over takes its time along. After entering again the release of the last lease counts, and the d of the call that got the hold.
-// A maximum hold that is shorter ends the hold, and the name rests. What a multilock or LockEach has got while it waits for other
-// names rests where its process dies meanwhile, though its call has not returned: the server was told.
+// A maximum hold that is shorter ends the hold, and the name rests. A multilock and LockEach tell the server when they have all
+// that they are going to have: until then a process that dies leaves its names for their leases alone.
 //
 // It is for packages fairlock, striped, reentrant, multilock and semaphore, whose permits stay taken, and costs a round trip a
 // hold. Processes need not state the same d: each hold has its own. d is from [lease.MinLease] to 365 days; with

@@ -107,6 +107,25 @@ func TestATryWhoseRenewalIsNotAnsweredEnds(t *testing.T) {
 	})
 }
 
+// A call that waits until its server is old enough has a hold that it has not returned yet.
+func TestACallThatDiesBehindARestartLeavesTheNameForItsLeaseAlone(t *testing.T) {
+	s := kit.Start(t)
+	p, other := kit.Proxy(t, s), dialMutex(t, s)
+	m := fairlock.New(kit.Dial(t, s, kit.Through(p)), kit.Name(t),
+		headwaiter.WithLease(6*time.Second), headwaiter.WithMinHold(time.Hour), headwaiter.WithSafeRestart())
+	call := begin(t.Context(), m)
+	kit.Eventually(t, "it to hold", func() bool { return inspect(t, other).Held })
+	until := number(t, s, kit.Name(t), "until")
+	kit.Eventually(t, "a renewal", func() bool { return number(t, s, kit.Name(t), "until") > until })
+	p.Away()
+	kit.Eventually(t, "the end of its lease", func() bool { return inspect(t, other).Holder.Left <= 0 })
+	kit.Release(t, kit.Got(other.TryLock(t.Context()))(t))
+	require.False(t, call.Returned())
+	p.Heal()
+	kit.Release(t, call.Value(t))
+	require.True(t, inspect(t, other).Holder.Rests, "this one was returned")
+}
+
 // The lease of who adopts has run out by the time that it hears of it, so no call returns the hold; but who gave it has used it.
 func TestAnAdoptionThatComesTooLateLeavesTheNameTaken(t *testing.T) {
 	for what, opts := range map[string][]fairlock.Option{"with a minimum": {headwaiter.WithMinHold(time.Minute)}, "without": nil} {

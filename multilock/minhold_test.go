@@ -2,6 +2,7 @@ package multilock_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -145,4 +146,63 @@ func TestATryThatIsNotAnsweredForLongLeavesTheNamesFree(t *testing.T) {
 		synctime.Pass(time.Second)
 		resting(t, other, all, false)
 	})
+}
+
+// What is left to do for those that are held outlasts the context that ended the wait for another, and any round trip.
+func TestWhatIsHeldOfEachStaysTakenThoughAnotherWaitEnds(t *testing.T) {
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+		all, other, c := names(t, 3), kit.Dial(t, s), kit.Dial(t, s, kit.Over(d))
+		held := kit.Got(fairlock.New(other, all[2]).Lock(t.Context()))(t)
+		var locks []*fairlock.Mutex
+		for _, name := range all {
+			locks = append(locks, fairlock.New(c, name, headwaiter.WithMinHold(time.Minute)))
+		}
+		d.Delay(200 * time.Millisecond)
+		outcomes := fairlock.LockEach(kit.Within(t, 5*time.Second), locks...)
+		kit.Fails(t, outcomes[2].Err, context.DeadlineExceeded, "behind 1")
+		for _, o := range outcomes[:2] {
+			require.NoError(t, o.Err)
+			kit.Release(t, o.Lease)
+		}
+		resting(t, other, all[:2], true)
+		kit.Release(t, held)
+	})
+}
+
+// A call whose context is that of another hold ends with it, though what ends both is a loss.
+func TestACallWithinAHoldThatIsLostReturns(t *testing.T) {
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+		all, other := names(t, 2), kit.Dial(t, s)
+		outer := kit.Got(fairlock.New(other, "outer").Lock(t.Context()))(t)
+		m := multilock.New(kit.Dial(t, s, kit.Over(d)), all, headwaiter.WithMinHold(time.Minute))
+		d.LoseReplies(1000, kit.Runs(lua.Fairlock.Renew))
+		call := kit.Lock(outer.Context(), m.Lock)
+		synctime.Pass(time.Second)
+		kit.Got(fairlock.New(other, "outer").ForceRelease(t.Context(), outer.Token()))(t)
+		err := call.Err(t)
+		require.ErrorIs(t, err, lease.ErrForced)
+		require.ErrorIs(t, err, headwaiter.ErrUnavailable)
+		require.NotContains(t, err.Error(), "without []")
+		synctime.Pass(time.Second)
+		resting(t, other, all, false)
+	})
+}
+
+// The replica falls silent as the server is told, behind the renewals that it was to know of before.
+func TestTooFewReplicasAreToldBeforeTheLeaseIsOver(t *testing.T) {
+	s := redistest.Replicated(t, 1)
+	kit.Release(t, kit.Got(multilock.New(kit.Dial(t, s), []string{"warm"}, headwaiter.WithMinHold(time.Second)).Lock(t.Context()))(t)) // Scripts are loaded.
+	p, replica := kit.Proxy(t, s.Master()), s.Replicas()[0]
+	defer replica.Cont()
+	var renewals atomic.Int32
+	p.LoseReplies(1, func(command []string) bool { // It loses none.
+		if kit.Runs(lua.Fairlock.Renew)(command) && renewals.Add(1) == 3 {
+			replica.Stop()
+		}
+		return false
+	})
+	m := multilock.New(kit.Dial(t, s, kit.Through(p)), names(t, 2),
+		headwaiter.WithMinHold(time.Hour), headwaiter.WithReplicas(1, 200*time.Millisecond), headwaiter.WithLease(time.Hour))
+	require.ErrorIs(t, kit.Err(m.Lock(kit.Within(t, kit.Patience))), lease.ErrReplicas)
+	free(t, kit.Dial(t, s), names(t, 2))
 }

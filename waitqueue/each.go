@@ -90,7 +90,9 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 	for i, o := range all {
 		held[i] = o.Lease
 	}
-	for i, err := range Stay(ctx, begun, true, held) {
+	patient, free := lingering(ctx, mode != lua.Wait)
+	defer free()
+	for i, err := range Stay(patient, begun, held) {
 		switch l := held[i]; {
 		case l == nil:
 		case err != nil:
@@ -103,6 +105,24 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 		}
 	}
 	return all
+}
+
+// lingering is the context for what is left to do when all waits are over, of which that for another name may have ended with ctx: it
+// ends with the time for an answer behind ctx, and of a try with that of a try.
+func lingering(ctx context.Context, try bool) (context.Context, context.CancelFunc) {
+	lives, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	timer := time.AfterFunc(retry.TryTime, func() { end(ErrUntold) })
+	if !try {
+		timer.Stop()
+	}
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(conn.AnswerTime):
+			end(retry.WhyEnded(ctx))
+		case <-lives.Done():
+		}
+	})
+	return lives, func() { stop(); timer.Stop(); end(nil) }
 }
 
 // earlier reports whether a time comes before the deadline of a context.

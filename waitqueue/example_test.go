@@ -266,7 +266,7 @@ func ExampleStay() {
 	claim := kit.Must(q.Claim(ctx, false))
 	fmt.Println(claim.Enter(time.Now()))
 	held := kit.Must(claim.Await(ctx))
-	fmt.Println(waitqueue.Stay(ctx, time.Now(), false, []*lease.Lease{held}))
+	fmt.Println(waitqueue.Stay(ctx, time.Now(), []*lease.Lease{held}))
 	waitqueue.Returned(held)
 	fmt.Println(held.Release(ctx))
 	fmt.Println(kit.Must(q.Inspect(ctx)).Holder.Rests)

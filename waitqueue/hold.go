@@ -38,7 +38,7 @@ type hold struct {
 	hurried  time.Time // when something was heard that a renewal must look into
 	failures int
 	spans    time.Duration // how long the lease is that is confirmed
-	stays    chan struct{} // closed when a renewal has told for how long the name stays taken; nil but while [Stay] waits for that
+	stays    chan error    // gets the answer to a renewal that tells for how long the name stays taken; nil but while [Stay] waits for that
 	wish     wish          // to know that somebody waits
 	awaited  func()        // is called, in the background, when somebody does; may be nil
 	idle     time.Time     // until when its client keeps it for a call that comes; zero while a call uses it
@@ -66,7 +66,7 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 		return nil
 	}
 	g := t.grant
-	if g.stale() || lease.Slept()-g.slept > timers.WokeUp || t.shortLocked() || !g.vouched && s.proof(t.queue.terms) != (conn.Proof{}) {
+	if g.stale() || lease.Slept()-g.slept > timers.WokeUp || t.shortLocked() || !g.vouched && s.proof(t) != (conn.Proof{}) {
 		t.to(confirming)
 		return nil
 	}

@@ -1,6 +1,7 @@
 package waitqueue
 
 import (
+	"errors"
 	"strconv"
 	"time"
 
@@ -79,6 +80,10 @@ func (h *hold) Renewed(r *renewals.Renewal, a conn.Attempt, reply *lua.Reply, er
 	if h.ticket.state != held || h.leases.Releasing() {
 		return
 	}
+	if r.Stays && h.stays != nil && (err == nil && reply.Status == lua.Granted || errors.Is(err, lease.ErrReplicas)) {
+		h.stays <- err
+		h.stays = nil
+	}
 	switch {
 	case err != nil:
 		h.failures++
@@ -115,10 +120,6 @@ func (h *hold) Renewed(r *renewals.Renewal, a conn.Attempt, reply *lua.Reply, er
 		}
 		h.wishedLocked(r, reply.Has(lua.Wanted))
 		h.shortenLocked()
-		if r.Stays && h.stays != nil {
-			close(h.stays)
-			h.stays = nil
-		}
 		if r.Entries != h.leases.Entries() && !r.Final {
 			h.due = timers.Earlier(h.due, time.Now().Add(entriesPause)) // It has changed since this was sent.
 		}
@@ -138,14 +139,13 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 		return lua.Reply{}, nil
 	}
 	a := n.Attempt(conn.AttemptTime)
-	wanted := renew(t, nil, a.Sent)
-	wanted.Stays = t.staysLocked()
-	j := wanted.Job(a)
+	wanted, proof := renew(t, nil, a.Sent), s.proof(t)
+	wanted.Stays = t.staysLocked() && proof.Mark == "" // Else the call may not return for a lease.
 	s.mu.Unlock()
 
 	c.stats.Renewals.Add(1)
 	connection := n.Connection()
-	v := &c.servers.Vouch(n, []conn.Job{j}, s.proof(t.queue.terms))[0]
+	v := &c.servers.Vouch(n, []conn.Job{wanted.Job(a)}, proof)[0]
 	n.Aged(s.slot, v, a.Sent, connection)
 	r, err := v.Reply()
 	if err != nil {
@@ -173,8 +173,9 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 		case v.Left > 0:
 			t.believed = time.Now().Add(v.Left)
 		default:
-			t.grant.vouched = true
-			t.to(held)
+			if t.grant.vouched = true; wanted.Stays == t.staysLocked() {
+				t.to(held) // Else the server is old enough now, and is told by another one.
+			}
 		}
 	case r.Status == lua.Refused:
 		t.ranOutLocked(t.arrival == 0) // Without a place it would ask again and again: nobody makes it wait.
@@ -186,11 +187,11 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 // replicas that know of it, and a server that cannot have forgotten another's lease. Both are asked for behind a
 // renewal, on the connection that wrote it: a grant by message was written by somebody else's.
 
-// proof is what a hold of the site on these terms needs beside the word of its node; nothing by default.
-func (s *site) proof(t Terms) conn.Proof {
-	p := conn.Proof{Acks: t.Acks()}
-	if t.SafeRestart && !s.node().Sound(s.slot, t.Lease) {
-		p.Lease, p.Mark = t.Lease, lua.MarkKey(s.client.opts.Prefix, s.slot, s.client.servers.Clustered())
+// proof is what the grant of a ticket needs beside the word of its node; nothing by default.
+func (s *site) proof(t *ticket) conn.Proof {
+	p := conn.Proof{Acks: t.queue.terms.Acks()}
+	if terms := &t.queue.terms; terms.SafeRestart && !t.grant.vouched && !s.node().Sound(s.slot, terms.Lease) {
+		p.Lease, p.Mark = terms.Lease, lua.MarkKey(s.client.opts.Prefix, s.slot, s.client.servers.Clustered())
 	}
 	return p
 }

@@ -1,12 +1,10 @@
 package waitqueue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
 
-	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -15,16 +13,10 @@ import (
 
 // Stay tells the servers, for a call for several names that has all it is going to have, for how long each of the names is to
 // stay taken ([Terms].MinHold): only now, so that nothing stays taken that the call gives back before it returns, or leaves as its
-// process dies. It returns, in the order of the leases, why it was not told: a lease that was lost meanwhile, the end of ctx, or
-// that a try of a call that began at a time has waited long enough. The leases go on; one may be nil.
-func Stay(ctx context.Context, begun time.Time, try bool, leases []*lease.Lease) []error {
-	patience := ctx
-	if try {
-		var cancel context.CancelFunc
-		patience, cancel = context.WithTimeout(ctx, max(retry.TryTime-time.Since(begun), conn.SlowAnswer))
-		defer cancel()
-	}
-	told := make([]<-chan struct{}, len(leases))
+// process dies. It waits for the answers as long as ctx lasts, and returns in the order of the leases why one was not told: the
+// loss of the lease, [lease.ErrReplicas], or the end of ctx, of a call that began at a time. The leases go on; one may be nil.
+func Stay(ctx context.Context, begun time.Time, leases []*lease.Lease) []error {
+	told := make([]<-chan error, len(leases))
 	for i, l := range leases {
 		if l != nil {
 			told[i] = stay(l)
@@ -36,21 +28,26 @@ func Stay(ctx context.Context, begun time.Time, try bool, leases []*lease.Lease)
 			continue
 		}
 		select {
-		case <-told[i]:
+		case errs[i] = <-told[i]:
 		case <-l.Context().Done():
 			errs[i] = context.Cause(l.Context())
-		case <-patience.Done():
-			errs[i] = &lease.WaitError{Place: -1, Waited: time.Since(begun), Err: cmp.Or(retry.WhyEnded(ctx), errUntold), Unanswered: true}
+		case <-ctx.Done():
+			why := retry.WhyEnded(ctx)
+			if errors.Is(why, ErrUntold) {
+				why = ErrUntold
+			}
+			errs[i] = &lease.WaitError{Place: -1, Waited: time.Since(begun), Err: why, Unanswered: true}
 		}
 	}
 	return errs
 }
 
-var errUntold = errors.New("the server was to be told of the minimum hold")
+// ErrUntold is why a try gives up that has got all its names.
+var ErrUntold = errors.New("the server has not answered that the names stay taken")
 
-// stay sees that the next renewal, which is sent now, says for how long the name stays taken, and returns what is closed when that was
-// answered; nil if there is nothing to say.
-func stay(l *lease.Lease) <-chan struct{} {
+// stay sees that the next renewal, which is sent now, says for how long the name stays taken, and returns where its answer
+// will be; nil if there is nothing to say.
+func stay(l *lease.Lease) <-chan error {
 	sh, ok := l.Engine().(*share)
 	if !ok || sh.hold.ticket.queue.terms.MinHold == 0 {
 		return nil
@@ -62,7 +59,7 @@ func stay(l *lease.Lease) <-chan struct{} {
 	if !h.ticket.joint {
 		return nil // It is one of an earlier call.
 	}
-	h.stays = make(chan struct{})
+	h.stays = make(chan error, 1)
 	h.hurryLocked()
 	return h.stays
 }

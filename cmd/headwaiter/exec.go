@@ -90,8 +90,8 @@ the keyboard's reach it anyway), and the lock is released when the command has e
 A signal during the wait gives up the place.
 
 For a job that several machines start at the same time and that is to run once:
---wait 0 --min-hold D, with a D below the time between two runs and above that by which
-one may be late. Who comes too late gets 75.
+--wait 0 --min-hold D, with a D that is longer than one may be late; both together are
+shorter than the time between two runs. Who comes too late gets 75.
 
 If the lock is lost (the lease could not be renewed, somebody released it by force, the
 server lost its state), the group, or with a terminal the command, gets TERM, and after

@@ -21,8 +21,7 @@
 // longer than your clocks are apart, and shorter than the time from one run to the next.
 //
 // A job that takes longer than the lease keeps it: it is renewed. If the process dies in the middle, the job runs again
-// at its next time after the lease has run out; nobody makes up for the one that was broken off. The example cron of this
-// project has jobs that are taken over in the middle.
+// at its next time after the lease has run out; nobody makes up for the one that was broken off.
 //
 // # A leader
 //

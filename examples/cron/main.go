@@ -1,6 +1,6 @@
 // Command cron runs a job once a tick, however many processes have it on their schedule. Each tick has a lock of its own, and
-// the process that gets it does the job. The lock stays taken for two ticks, whatever becomes of the process, so one that is
-// late finds it busy. A tick that all missed, as no process ran, does not get its job: a report of that time is of no use by
+// the process that gets it does the job. The lock stays taken for longer than another process may be late, whatever becomes of
+// this one: for a tick, and the three seconds of a try. A tick that all missed, as no process ran, does not get its job: a report of that time is of no use by
 // now, and the next tick comes. Nor is a job repeated that fails, or whose process dies.
 package main
 
@@ -37,12 +37,12 @@ func main() {
 		case <-ctx.Done():
 			return
 		}
-		name := tick.Format(time.TimeOnly)
+		name := tick.UTC().Format(time.RFC3339) // The same in all zones, and another each day.
 		if time.Since(tick) >= every {
 			fmt.Println("missed", name)
 			continue
 		}
-		held, err := fairlock.New(client, "report:"+name, headwaiter.WithMinHold(2*every)).TryLock(ctx)
+		held, err := fairlock.New(client, "report:"+name, headwaiter.WithMinHold(every+time.Minute)).TryLock(ctx)
 		switch {
 		case errors.Is(err, headwaiter.ErrBusy):
 			fmt.Println("another process has", name)

@@ -106,13 +106,18 @@ func (w *whole) all() error {
 			return err
 		}
 	}
+	ctx, free := w.ctx, func() {}
+	if w.try {
+		ctx, free = context.WithTimeoutCause(w.ctx, retry.TryTime, waitqueue.ErrUntold)
+	}
+	defer free()
 	for {
 		leases := make([]*lease.Lease, len(w.parts))
 		for i, p := range w.parts {
 			leases[i] = p.lease
 		}
-		err := cmp.Or(waitqueue.Stay(w.ctx, w.begun, w.try, leases)...)
-		if !errors.Is(err, lease.ErrLost) {
+		err := cmp.Or(waitqueue.Stay(ctx, w.begun, leases)...)
+		if !errors.Is(err, lease.ErrLost) || ctx.Err() != nil { // The context may be that of a lost hold too.
 			return err
 		}
 		if err := w.await(); err != nil {
@@ -188,7 +193,7 @@ func (w *whole) without(err error) error {
 			lacks = append(lacks, p.queue)
 		}
 	}
-	if len(lacks) == len(w.parts) {
+	if len(lacks) == 0 || len(lacks) == len(w.parts) {
 		return err
 	}
 	return fmt.Errorf("without %s: %w", Names(lacks), err)
