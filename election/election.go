@@ -20,7 +20,7 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-// repeatFor is how long a proclamation is repeated that is not answered.
+// repeatFor is how long a proclamation of a leader is repeated that is not answered.
 const repeatFor = time.Minute
 
 // An Election is the name of an election, as one client sees it. It holds no state, and may be used by several
@@ -60,16 +60,16 @@ func (e *Election) lead(ctx context.Context, value string) (*lease.Lease, error)
 	if err := checkValue(value); err != nil {
 		return nil, err
 	}
-	l, err := e.campaign.Acquire(ctx)
+	l, err := e.campaign.Unreturned().Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	err = e.proclaim(ctx, l, value)
+	err = e.proclaim(ctx, l, value, 0)
 	if err != nil && !errors.Is(err, lease.ErrUnwoken) { // Who observes finds out all the same.
 		_ = l.Release(ctx) // What cannot be confirmed ends with the lease.
 		return nil, err
 	}
-	l.Progress() // The time without progress begins when the call returns.
+	waitqueue.Returned(l)
 	return l, nil
 }
 
@@ -108,7 +108,7 @@ func (e *Election) Run(ctx context.Context, value string, f func(context.Context
 func (e *Election) Proclaim(ctx context.Context, l *lease.Lease, value string) error {
 	err := checkValue(value)
 	if err == nil {
-		err = e.proclaim(ctx, l, value)
+		err = e.proclaim(ctx, l, value, repeatFor)
 	}
 	if err != nil {
 		return fmt.Errorf("election: proclaim %q: %w", e.campaign.Label(), err)
@@ -116,8 +116,8 @@ func (e *Election) Proclaim(ctx context.Context, l *lease.Lease, value string) e
 	return nil
 }
 
-func (e *Election) proclaim(ctx context.Context, l *lease.Lease, value string) error {
-	r, err := e.campaign.CallHeld(ctx, l, lua.ElectionProclaim, repeatFor, func(h waitqueue.Holding, a waitqueue.Attempt) []string {
+func (e *Election) proclaim(ctx context.Context, l *lease.Lease, value string, limit time.Duration) error {
+	r, err := e.campaign.CallHeld(ctx, l, lua.ElectionProclaim, limit, func(h waitqueue.Holding, a waitqueue.Attempt) []string {
 		return []string{h.Ticket, h.Token, h.Number, h.Who, a.NotAfter, value}
 	})
 	if err == nil && r.Has(lua.Unwoken) {

@@ -208,3 +208,38 @@ func TestALookForTheLeaderThatIsNotAnsweredSaysNothingOfAnOutcome(t *testing.T) 
 		kit.Release(t, l)
 	})
 }
+
+// What a campaign has to do behind the grant takes longer than the lead may go on without progress.
+func TestTheTimeWithoutProgressBeginsWhenACampaignReturns(t *testing.T) {
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+		e := election.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), headwaiter.WithMaxStall(500*time.Millisecond))
+		kit.Release(t, kit.Got(e.Campaign(t.Context(), "x"))(t))
+		d.Delay(600*time.Millisecond, faults.ToClient)
+		l := kit.Got(e.Campaign(t.Context(), "x"))(t)
+		require.NoError(t, l.Context().Err())
+		require.ErrorIs(t, kit.Lost(t, l), lease.ErrStalled)
+	})
+}
+
+// A candidate that has waited its turn waits for the disk too, as the others behind it do.
+func TestACandidateWhoseTurnHasComeWaitsUntilTheServerIsMended(t *testing.T) {
+	for code, text := range map[string]string{"MISCONF": "-MISCONF unable to persist to disk.", "NOREPLICAS": "-NOREPLICAS Not enough good replicas to write."} {
+		kit.BubbleOf(t, code, func(t *testing.T, s *redistest.Embedded) {
+			d := faults.NewDialer(t, s.Dial)
+			near, far := election.New(kit.Dial(t, s), kit.Name(t)), election.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t))
+			l := kit.Got(near.Campaign(t.Context(), "near"))(t)
+			next := kit.Go(func() (*lease.Lease, error) { return far.Campaign(t.Context(), "far") })
+			kit.Waiting(t, 1, near.Inspect)
+			synctime.Pass(time.Second)
+			d.Delay(100*time.Millisecond, faults.ToClient)
+			kit.Release(t, l)
+			s.Answer("EVALSHA", text)
+			s.Answer("EVAL", text)
+			synctime.Pass(time.Second)
+			require.False(t, next.Returned())
+			s.Answer("EVALSHA", "")
+			s.Answer("EVAL", "")
+			kit.Release(t, next.Value(t))
+		})
+	}
+}

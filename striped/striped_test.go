@@ -126,7 +126,8 @@ func TestManyKeysOverManyClients(t *testing.T) {
 		counts := make([]int, keys)
 		var all sync.WaitGroup
 		for range 3 {
-			m := striped.New(kit.Dial(t, s), kit.Name(t), 4)
+			slow := func(o *headwaiter.Options) { o.GrantLease = kit.Patience } // A busy machine loses no hold.
+			m := striped.New(kit.Dial(t, s, slow), kit.Name(t), 4, headwaiter.WithLease(3*kit.Patience))
 			for k := range keys {
 				all.Go(func() {
 					for range rounds {

@@ -115,12 +115,13 @@ type Holding struct {
 }
 
 // CallHeld runs a script that only a holder may run, as [Call] does, with the keys of a renewal. It gives up when
-// l ends, with the cause of that. If the server says that l does not hold any more, l is lost at once, and the error is
+// l ends, with the cause of that, and after limit if that is not 0. Without a limit somebody waits for l: what the server refuses
+// until it is mended is sent again too. If the server says that l does not hold any more, l is lost at once, and the error is
 // why. The lease of another name is [lease.ErrNotHeld].
 func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, request lua.Request[lua.Head], limit time.Duration, args func(Holding, Attempt) []string) (lua.Head, error) {
 	retry.Given(ctx)
-	if q.err != nil {
-		return lua.Head{}, q.err
+	if err := q.settle(ctx); err != nil {
+		return lua.Head{}, err
 	}
 	sh := q.shareOf(l)
 	if sh == nil {
@@ -137,7 +138,11 @@ func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, request lua.Request
 	during, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(l.Context(), func() { cancel(context.Cause(l.Context())) })()
-	_, t, err := q.call(during, q.keys.Renewed(), request.Script, limit, conn.Transient, func(a Attempt) []string { return args(x, a) })
+	passes := conn.Transient
+	if limit == 0 {
+		passes = conn.Mendable
+	}
+	_, t, err := q.call(during, q.keys.Renewed(), request.Script, limit, passes, func(a Attempt) []string { return args(x, a) })
 	r := t.Head()
 	switch {
 	case err != nil && ctx.Err() == nil && during.Err() != nil: // What ended is the hold.

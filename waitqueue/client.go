@@ -176,7 +176,7 @@ func (q *binding) newTicket(ctx context.Context) *ticket {
 		}{}
 		t, room = &both.ticket, &both.teller
 	}
-	t.queue, t.place, t.arrival, t.bound = q, -1, q.terms.Arrival, terms.Bound(q.terms.QueueLimit)
+	t.queue, t.place, t.arrival, t.bound, t.joint = q, -1, q.terms.Arrival, terms.Bound(q.terms.QueueLimit), q.joint
 	t.teller = notifier.Teller(room, q.proto.Kind, q.name, &t.text)
 	if q.nesting == Reenters {
 		t.owner = shares.OwnerOf(ctx)

@@ -133,8 +133,10 @@ func (t *ticket) overLocked() <-chan struct{} {
 	return t.over
 }
 
-// sendEnd sends the end of a ticket and takes in the answer. Without one the end goes on in the background.
+// sendEnd sends the end of a ticket and takes in the answer. Without one the end goes on in the background. No release by
+// force that this client has given up frees the next hold after that, as far as ctx allows.
 func (s *site) sendEnd(ctx context.Context, t *ticket, heir *lua.Transit) answer {
+	_ = s.client.servers.Overtake(ctx, s.keys.Lock)
 	sent := conn.Sending()
 	sent.Note = t.note
 	s.client.stats.Ends.Add(1)

@@ -276,3 +276,21 @@ func ExampleStay() {
 	// <nil>
 	// true
 }
+
+// What a call does behind the grant is no time without progress.
+func ExampleQueue_Unreturned() {
+	ctx, clients, end := kit.Ready(1)
+	defer end()
+
+	terms := waitqueue.DefaultTerms()
+	terms.MaxStall = time.Second
+	held := kit.Must(clients[0].Queue(lua.Fairlock, "a", terms).Unreturned().Acquire(ctx))
+	fmt.Println(time.Until(held.Deadline()) > terms.MaxStall)
+	waitqueue.Returned(held)
+	fmt.Println(time.Until(held.Deadline()) > terms.MaxStall)
+	fmt.Println(held.Release(ctx))
+	// Output:
+	// true
+	// false
+	// <nil>
+}

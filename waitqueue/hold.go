@@ -60,6 +60,7 @@ type use struct {
 // grasp makes the lease of a ticket that was granted. It returns nil if the grant is too old to be taken
 // without a word from the server; the ticket is then to be confirmed.
 func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *lease.Lease {
+	_ = s.client.servers.Overtake(ctx, s.keys.Lock) // What this client gave up since the call began is not to end it.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.state != held {

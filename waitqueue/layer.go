@@ -284,7 +284,7 @@ func (h *Hold) calledLocked() bool {
 func (h *Hold) lastsLocked() bool {
 	o, t := h.hold, h.hold.ticket
 	return int64(o.use.token-o.token)+1 < t.queue.permits &&
-		t.state == held && !t.doubted && o.failures == 0 && !o.leases.Overdue() && time.Until(o.lasts.Deadline) >= o.spans/4
+		t.state == held && !t.doubted && !t.site.client.servers.Doubtful() && o.failures == 0 && !o.leases.Overdue() && time.Until(o.lasts.Deadline) >= o.spans/4
 }
 
 // restsLocked sees that a hold that rests is given back in time, and returns when to look again.
@@ -314,7 +314,7 @@ func (h *Hold) Release(ctx context.Context, next *Claim, ready func()) error {
 		return sh.finish(ctx, todo, ended)
 	}
 	if todo.last && !ended && next.enter(true) == nil {
-		h.hold.overtake(ctx)
+		_ = next.queue.client.servers.Overtake(ctx, next.queue.keys.Lock)
 		next.sent = make(chan struct{})
 		ready()
 		a := h.relay(ctx, next)

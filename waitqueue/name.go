@@ -52,6 +52,7 @@ type binding struct {
 	kind     byte
 	permits  int64
 	nesting  Nesting
+	joint    bool     // its calls have more to do than to hold the name
 	extras   []string // what its asks say beside what all asks do
 	verdicts Verdicts
 	held     any   // what a lease's context is asked for, to see that it holds this
@@ -100,6 +101,10 @@ func (q Queue) For(kind byte, permits int64) Queue {
 func (q Queue) Nested(n Nesting) Queue {
 	return Queue{q.with(func(b *binding) { b.nesting = n })}
 }
+
+// Unreturned returns the queue for calls that have more to do once they hold: the time without progress ([Terms].MaxStall) begins
+// with [Returned].
+func (q Queue) Unreturned() Queue { return Queue{q.with(func(b *binding) { b.joint = true })} }
 
 // Says returns the queue with more to say in its asks, as its scripts want it, and with what their answers
 // mean. Of a dated protocol they say behind that when the client was made, unless what they say is fixed.

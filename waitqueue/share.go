@@ -198,9 +198,6 @@ func (sh *share) finish(ctx context.Context, todo remainder, ended bool) error {
 	h := sh.hold
 	switch {
 	case todo.last:
-		if !ended {
-			h.overtake(ctx)
-		}
 		err := h.letGo(ctx, ended)
 		if !ended { // Else it is told when the end is answered.
 			h.released(todo.held, err)
@@ -218,12 +215,6 @@ func (sh *share) finish(ctx context.Context, todo remainder, ended bool) error {
 		return err
 	}
 	return todo.gone
-}
-
-// overtake sees that no release by force which this client has given up frees the next hold, as far as ctx allows. The
-// release goes on in any case.
-func (h *hold) overtake(ctx context.Context) {
-	_ = h.ticket.queue.client.servers.Overtake(ctx, h.ticket.queue.keys.Lock)
 }
 
 // A remainder is what of a release is done without the site's lock.
@@ -273,7 +264,7 @@ func (sh *share) let() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// A deadline that has passed is a loss, however late anybody looks.
-	if t.state != held || h.leases.Open != 1 || t.restsLocked() || sh.Keeper.Overdue() {
+	if t.state != held || h.leases.Open != 1 || t.restsLocked() || sh.Keeper.Overdue() || s.client.servers.Doubtful() {
 		return false
 	}
 	sh.Keeper.End()

@@ -40,7 +40,9 @@ func (u *unlock) stuckLocked() <-chan struct{} {
 
 // unlock is what Unlock of a lease does, once. The lease's context has ended.
 func (sh *share) unlock() {
-	if sh.takeOff(true).lower {
+	switch c := sh.hold.ticket.site.client; {
+	case c.servers.Doubtful() && c.servers.Spawn(func() { _ = sh.release(context.Background()) }): // Which overtakes.
+	case sh.takeOff(true).lower:
 		sh.hold.lowerAlone()
 	}
 }

@@ -229,6 +229,16 @@ func (c *Client) enter() error {
 	return nil
 }
 
+// count is the number that a query of one argument asks for.
+func (c *Client) count(ctx context.Context, query string, argument any) (n int, err error) {
+	if err := c.enter(); err != nil {
+		return 0, err
+	}
+	defer c.work.Done()
+	err = c.pool.QueryRow(ctx, query, argument).Scan(&n)
+	return n, err
+}
+
 // keep adds what Close ends. It reports false if the client is closed.
 func (c *Client) keep(h holding) bool {
 	c.mu.Lock()

@@ -78,9 +78,9 @@ func (m *Leased) Do(ctx context.Context, f func(context.Context) error) error {
 }
 
 // Waiting returns how many calls wait for m, those of clients too that died lately.
-func (m *Leased) Waiting(ctx context.Context) (n int, err error) {
+func (m *Leased) Waiting(ctx context.Context) (int, error) {
 	const query = `SELECT count(*) FROM headwaiter_ticket WHERE name = $1 AND token IS NULL AND until > clock_timestamp()`
-	err = m.client.pool.QueryRow(ctx, query, m.line.Name).Scan(&n)
+	n, err := m.client.count(ctx, query, m.line.Name)
 	return n, m.line.Failed("waiting", err)
 }
 
@@ -94,17 +94,23 @@ func (m *Leased) ForceRelease(ctx context.Context, token uint64) (lease.Holder, 
 	return h, m.line.Failed("force release", err)
 }
 
+// force ends the hold that it has seen, and no later one, however late it is done: a call that gives up may still be on its way.
 func (m *Leased) force(ctx context.Context, token uint64) (h lease.Holder, err error) {
-	was := 0
-	err = m.client.pool.QueryRow(ctx, `SELECT ticket, client, token, CASE WHEN $3::bigint IN (0, token)
-			THEN (headwaiter_end($1, ticket, token, $2, true)).o_was ELSE -1 END
-		FROM headwaiter_ticket WHERE name = $1 AND token IS NOT NULL`, m.line.Name, m.client.opts.GrantLease, int64(token)).
-		Scan(&h.Ticket, &h.Client, &h.Token, &was)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows), err == nil && was >= 0 && was < 2:
-		return lease.Holder{}, lease.ErrNotHeld
-	case err == nil && was < 0:
+	c, was := m.client, 0
+	if err := c.enter(); err != nil {
+		return h, err
+	}
+	defer c.work.Done()
+	err = c.pool.QueryRow(ctx, `SELECT ticket, client, token FROM headwaiter_ticket WHERE name = $1 AND token IS NOT NULL`, m.line.Name).
+		Scan(&h.Ticket, &h.Client, &h.Token)
+	if err == nil && token != 0 && token != h.Token {
 		return lease.Holder{}, fmt.Errorf("%w: it has %d", lease.ErrOtherToken, h.Token)
+	}
+	if err == nil {
+		err = c.pool.QueryRow(ctx, `SELECT o_was FROM headwaiter_end($1, $2, $3, $4, true)`, m.line.Name, h.Ticket, int64(h.Token), c.opts.GrantLease).Scan(&was)
+	}
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && was < 2 {
+		return lease.Holder{}, lease.ErrNotHeld
 	}
 	return h, err
 }

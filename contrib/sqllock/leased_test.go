@@ -241,3 +241,32 @@ func TestOddOptionsAreRefused(t *testing.T) {
 		require.ErrorIs(t, kit.Err(sqllock.NewLeased(c, "a", sqllock.WithLease(d)).Lock(t.Context())), lease.ErrInvalid)
 	}
 }
+
+// A release by force that was given up reaches the server when its own client holds the lock anew.
+func TestAForceThatWasGivenUpFreesNoLaterHold(t *testing.T) {
+	url := schema(t)
+	p, through := pgtest.Through(t, url)
+	m := sqllock.NewLeased(dial(t, through), "a")
+	kit.Release(t, hold(t, m)) // It has a connection.
+	for range 5 {              // Which knows the statement.
+		require.ErrorIs(t, kit.Err(m.ForceRelease(t.Context(), 0)), lease.ErrNotHeld)
+	}
+	p.Stall()
+	require.ErrorIs(t, kit.Err(m.ForceRelease(kit.Within(t, 300*time.Millisecond), 0)), context.DeadlineExceeded)
+	l := hold(t, m) // On another connection.
+	require.True(t, p.Holds())
+	p.Heal()
+	other := sqllock.NewLeased(dial(t, url), "a")
+	next := kit.Lock(t.Context(), other.Lock)
+	queued(t, other, 1)
+	kit.Release(t, l)
+	kit.Release(t, next.Value(t))
+}
+
+func TestAClosedClientSaysSo(t *testing.T) {
+	c := dial(t, schema(t))
+	require.NoError(t, c.Close())
+	require.ErrorIs(t, kit.Err(sqllock.NewLeased(c, "a").ForceRelease(t.Context(), 0)), lease.ErrClosed)
+	require.ErrorIs(t, kit.Err(sqllock.NewLeased(c, "a").Waiting(t.Context())), lease.ErrClosed)
+	require.ErrorIs(t, kit.Err(sqllock.NewSession(c, "a").Waiting(t.Context())), lease.ErrClosed)
+}

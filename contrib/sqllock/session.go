@@ -67,11 +67,11 @@ func (m *Session) Do(ctx context.Context, f func(context.Context) error) error {
 }
 
 // Waiting returns how many calls wait for m, those of other programs too.
-func (m *Session) Waiting(ctx context.Context) (n int, err error) {
+func (m *Session) Waiting(ctx context.Context) (int, error) {
 	const query = `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objsubid = 1
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 		AND classid::bigint = ($1::bigint >> 32) & 4294967295 AND objid::bigint = $1::bigint & 4294967295`
-	err = m.client.pool.QueryRow(ctx, query, m.key).Scan(&n)
+	n, err := m.client.count(ctx, query, m.key)
 	return n, m.line.Failed("waiting", err)
 }
 

@@ -44,6 +44,7 @@ type once struct {
 
 // doubt is a request that was given up, and may run until a time.
 type doubt struct {
+	id     string // of the client at that time
 	lane   int
 	number uint64
 	until  time.Time
@@ -142,13 +143,13 @@ func (c *Servers) Once(
 	if err != nil {
 		return Attempt{}, lua.Tuple{}, err
 	}
-	d := doubt{lane: lane, number: number}
+	d := doubt{id: c.ID(), lane: lane, number: number}
 	defer func() { c.onces.leave(lock, d) }()
 	if err := c.Overtake(ctx, lock); err != nil {
 		return Attempt{}, lua.Tuple{}, err
 	}
 	request := strconv.Itoa(lane) + " " + strconv.FormatUint(number, 10) + " "
-	keys = append(slices.Clip(keys), lua.RequestsKey(lock, c.ID()))
+	keys = append(slices.Clip(keys), lua.RequestsKey(lock, d.id))
 	a, r, err := c.Repeat(ctx, s, keys, Transient, func(a Attempt) []string {
 		return append(args(a), request+a.NotAfter+" "+repeats(last))
 	}, late)
@@ -164,10 +165,13 @@ func repeats(last time.Time) string {
 	return strconv.FormatInt((max(time.Until(last), 0) + LongestAttempt).Milliseconds(), 10)
 }
 
+// Doubtful reports whether a request without a ticket was given up, about any name, and may not be over.
+func (c *Servers) Doubtful() bool { return c.onces.doubtful.Load() > 0 }
+
 // Overtake sees that no request without a ticket has an effect any more that a call about this name has given up. It takes
 // no longer than that is possible.
 func (c *Servers) Overtake(ctx context.Context, lock string) error {
-	if c.onces.doubtful.Load() == 0 {
+	if !c.Doubtful() {
 		return nil
 	}
 	var doubts []doubt
@@ -175,26 +179,27 @@ func (c *Servers) Overtake(ctx context.Context, lock string) error {
 	if len(doubts) == 0 {
 		return nil
 	}
-	var args []string
-	var until time.Time
+	args, until := make([]string, 0, 2*len(doubts)), time.Time{}
 	for _, d := range doubts {
 		args = append(args, strconv.Itoa(d.lane), strconv.FormatUint(d.number, 10))
 		until = timers.Later(until, d.until)
 	}
 	during, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	_, _, err := c.Repeat(during, lua.Overtake, []string{lua.RequestsKey(lock, c.ID())}, Transient,
-		func(Attempt) []string { return args }, func(*Node, Attempt, lua.Head) {})
+	id, err := c.ID(), error(lease.ErrCopied)
+	if !slices.ContainsFunc(doubts, func(d doubt) bool { return d.id != id }) { // Nothing is sent in the name of a copy.
+		_, _, err = c.Repeat(during, lua.Overtake, []string{lua.RequestsKey(lock, id)}, Transient,
+			func(Attempt) []string { return args }, func(*Node, Attempt, lua.Head) {})
+	}
 	switch {
 	case err == nil:
 		c.onces.change(lock, func(x *once) {
 			x.doubts = slices.DeleteFunc(x.doubts, func(d doubt) bool { return slices.Contains(doubts, d) })
 		})
-		return nil
-	case ctx.Err() == nil && during.Err() == nil: // It was refused: then they are waited out.
+	case ctx.Err() != nil:
+		return err
+	case during.Err() == nil: // It was refused: then they are waited out.
 		return c.Rest(ctx, time.Until(until))
-	case ctx.Err() == nil:
-		return nil
 	}
-	return err
+	return nil
 }

@@ -92,6 +92,9 @@ func (o *Options) parseURL(text, authority string) error {
 	if o.Redis, err = rueidis.ParseURL(u.String()); err != nil {
 		return errors.New(strings.TrimPrefix(err.Error(), "redis: "))
 	}
+	if o.Redis.SelectDB < 0 {
+		return fmt.Errorf("invalid database number: \"%d\"", o.Redis.SelectDB)
+	}
 	o.Redis.InitAddress = addresses
 	return o.parameters(parameters)
 }
@@ -168,7 +171,7 @@ func hostPort(text string) (string, error) {
 			host, port = text[:i], text[i+1:]
 		}
 		return "", fmt.Errorf("an IPv6 address needs brackets: write %s", net.JoinHostPort(host, port))
-	case host == "" || strings.ContainsAny(text, "/?#@") || strings.Contains(host, ":") && text[0] != '[':
+	case host == "" || strings.ContainsAny(text, "/?#@;") || strings.Contains(host, ":") && text[0] != '[':
 		return "", errors.New("an addr that is no host:port")
 	case u.Port() == "":
 		return net.JoinHostPort(host, defaultPort), nil

@@ -18,6 +18,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/multilock"
 	"github.com/headwaiter/headwaiter/semaphore"
 )
 
@@ -208,6 +209,75 @@ func TestARequestThatWasGivenUpDoesNothingAfterALaterCall(t *testing.T) {
 			require.NoError(t, l.Release(t.Context()))
 			kept(t, p, kit.Lock(t.Context(), near.Lock).Value(t))
 		},
+		"to free a leader, then to proclaim": func(t *testing.T, p *pair) {
+			far := election.New(p.far, "leader")
+			l := kit.Got(far.Campaign(t.Context(), "a"))(t)
+			given(t, p, func(ctx context.Context) error { _, err := far.ForceRelease(ctx, 0); return err })
+			require.NoError(t, far.Proclaim(t.Context(), l, "b"))
+			kept(t, p, l)
+		},
+		"to free a lock that a multilock holds, then to release it": func(t *testing.T, p *pair) {
+			l := kit.Lock(t.Context(), multilock.New(p.far, []string{"lock", "other"}).Lock).Value(t)
+			forced(t, p)
+			require.NoError(t, l.Release(t.Context()))
+			kept(t, p, kit.Lock(t.Context(), fairlock.New(p.near, "lock").Lock).Value(t))
+		},
+		"to free a lock, then to hand it to a mate": func(t *testing.T, p *pair) {
+			far := fairlock.New(p.far, "lock", fairlock.WithCohort(5))
+			l, mate := kit.Lock(t.Context(), far.Lock).Value(t), kit.Lock(t.Context(), far.Lock)
+			synctest.Wait()
+			forced(t, p)
+			require.NoError(t, l.Release(t.Context()))
+			kept(t, p, mate.Value(t))
+		},
+		"to free a lock that is waited for, then to be granted": func(t *testing.T, p *pair) {
+			near := fairlock.New(p.near, "lock")
+			l, next := kit.Lock(t.Context(), near.Lock).Value(t), kit.Lock(t.Context(), fairlock.New(p.far, "lock").Lock)
+			kit.Waiting(t, 1, near.Inspect)
+			forced(t, p)
+			require.NoError(t, l.Release(t.Context()))
+			kept(t, p, next.Value(t))
+		},
+		"to free a lock, then to be restored, and to lock it": func(t *testing.T, p *pair) {
+			forced(t, p)
+			p.far.Restored()
+			kept(t, p, kit.Lock(t.Context(), fairlock.New(p.far, "lock").Lock).Value(t))
+		},
+	})
+}
+
+// However a hold is given back, what its client gave up before frees none that comes after it.
+func TestAReleaseByForceThatWasGivenUpFreesNoLaterHold(t *testing.T) {
+	t.Parallel()
+	all := make(map[string]func(t *testing.T, p *pair))
+	for what, next := range map[string]func(t *testing.T, p *pair, l *lease.Lease) *lease.Lease{
+		"each": func(t *testing.T, p *pair, l *lease.Lease) *lease.Lease {
+			require.NoError(t, fairlock.ReleaseEach(t.Context(), l)[0])
+			return kit.Lock(t.Context(), fairlock.New(p.near, "lock").Lock).Value(t)
+		},
+		"unlock": func(t *testing.T, p *pair, l *lease.Lease) *lease.Lease {
+			l.Unlock()
+			return kit.Lock(t.Context(), fairlock.New(p.near, "lock").Lock).Value(t)
+		},
+		"hand over": func(t *testing.T, p *pair, l *lease.Lease) *lease.Lease {
+			text := kit.Got(l.HandOver(t.Context()))(t)
+			return kit.Got(fairlock.Adopt(t.Context(), p.near, text))(t)
+		},
+	} {
+		all[what] = func(t *testing.T, p *pair) {
+			l := kit.Lock(t.Context(), fairlock.New(p.far, "lock").Lock).Value(t)
+			forced(t, p)
+			kept(t, p, next(t, p, l))
+		}
+	}
+	played(t, all)
+}
+
+// forced gives up a release by force of the lock.
+func forced(t *testing.T, p *pair) {
+	t.Helper()
+	given(t, p, func(ctx context.Context) error {
+		return kit.Err(fairlock.New(p.far, "lock").ForceRelease(ctx, 0))
 	})
 }
 
