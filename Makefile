@@ -52,9 +52,9 @@ race: servers ## what has goroutines, with the race detector
 	CGO_ENABLED=1 $(GOTEST) -race -short -p 3 -parallel 6 $(ARGS) $$(go list $(ALL) | grep -v -E '$(ENGINES)|$(MONITORING)|$(BROWSER)|$(FAULTS)|/internal/verify/check|$(TRACES)|$(BENCH)|$(EXAMPLES)|$(SEQUENTIAL)')
 
 sim-check: servers ## a thousand simulated worlds, histories of real runs, all histories of the models, and cases that -short leaves out
-	$(GOTEST) -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(SIM)')
+	$(GOTEST) -p 2 $(ARGS) $$(go list $(ALL) | grep -E '$(SIM)')
 	$(GOTEST) -p 2 -run WhatTheModelDoes $(ARGS) $$(go list $(ALL) | grep -E '$(MODELS)')
-	$(GOTEST) -p 1 -run 'TestConformance|TestNothingIsLeftAfter' $(ARGS) $$(go list $(ALL) | grep -E '$(SLOW)')
+	$(GOTEST) -p 3 -run 'TestConformance|TestNothingIsLeftAfter' $(ARGS) $$(go list $(ALL) | grep -E '$(SLOW)')
 
 faults: servers ## processes and servers in trouble, clusters, failovers
 	$(GOTEST) -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(FAULTS)')
@@ -67,7 +67,7 @@ steady: ## run a target again and again beside load: is any test red by chance? 
 
 test-engines: servers bench-redisson ## the adapters to etcd, ZooKeeper, Postgres and MariaDB, and all rivals, on real servers; fetches those that are missing
 	@scripts/need etcd zookeeper pgbouncer mariadbd
-	CGO_ENABLED=1 $(GOTEST) -race -p 2 $(ARGS) $$(go list $(ALL) | grep -E '$(ENGINES)')
+	CGO_ENABLED=1 $(GOTEST) -race -p 3 $(ARGS) $$(go list $(ALL) | grep -E '$(ENGINES)')
 
 test-monitoring: servers ## metrics, rules and the dashboard with a real Prometheus, and traces
 	@scripts/need prometheus promtool
