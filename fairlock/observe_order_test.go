@@ -97,6 +97,17 @@ func TestWhateverHappensTheStoryOfACallIsInOrder(t *testing.T) {
 	})
 }
 
+func TestACallWhoseContextHadEndedHasNoStoryAndHasNotWaited(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		o := &kit.Observer{}
+		m := fairlock.New(kit.Dial(t, s, kit.Observed(o)), kit.Name(t))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.Zero(t, kit.As[*lease.WaitError](t, kit.Err(m.Lock(ctx))).Waited)
+		require.Empty(t, o.Story())
+	})
+}
+
 // disturbed takes and releases a lock while calls are given up and holds are released by force. It returns how many of
 // its calls had a context that had ended already.
 func disturbed(c *headwaiter.Client, random *rand.Rand, name string, cycles int, opts ...fairlock.Option) (late int64) {

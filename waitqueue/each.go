@@ -86,17 +86,21 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 		rest.Go(func() { askEach(asking, n, waits, &rest) })
 	}
 	rest.Wait()
-	held := make([]*lease.Lease, len(all))
-	for i, o := range all {
-		held[i] = o.Lease
+	untold := make([]error, len(all))
+	if slices.ContainsFunc(queues, func(q Queue) bool { return q.terms.MinHold > 0 }) {
+		held := make([]*lease.Lease, len(all))
+		for i, o := range all {
+			held[i] = o.Lease
+		}
+		patient, free := lingering(ctx, mode != lua.Wait)
+		defer free()
+		untold = Stay(patient, begun, held)
 	}
-	patient, free := lingering(ctx, mode != lua.Wait)
-	defer free()
-	for i, err := range Stay(patient, begun, held) {
-		switch l := held[i]; {
+	for i := range all {
+		switch l := all[i].Lease; {
 		case l == nil:
-		case err != nil:
-			all[i] = Outcome{Err: err}
+		case untold[i] != nil:
+			all[i] = Outcome{Err: untold[i]}
 			_ = l.Release(retry.Over)
 		case l.Context().Err() != nil:
 			all[i] = Outcome{Err: context.Cause(l.Context())}

@@ -127,9 +127,11 @@ func (q Queue) usable(ctx context.Context) error {
 	begun := time.Now()
 	err := q.settle(ctx)
 	if ctx.Err() != nil {
-		return &lease.WaitError{
-			Place: -1, Waited: time.Since(begun), Err: retry.WhyEnded(ctx), Unanswered: errors.Is(err, lease.ErrUnavailable),
+		e := &lease.WaitError{Place: -1, Err: retry.WhyEnded(ctx), Unanswered: errors.Is(err, lease.ErrUnavailable)}
+		if err != nil { // Else there was nothing to wait for.
+			e.Waited = time.Since(begun)
 		}
+		return e
 	}
 	return err
 }
