@@ -111,8 +111,8 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 	return all
 }
 
-// lingering is the context for what is left to do when all waits are over, of which that for another name may have ended with ctx: it
-// ends with the time for an answer behind ctx, and of a try with that of a try.
+// lingering is the context for what is left to do when all waits are over. The wait for another name may have ended with ctx, so
+// it ends [conn.AnswerTime] later than ctx. That of a try ends after [retry.TryTime] too.
 func lingering(ctx context.Context, try bool) (context.Context, context.CancelFunc) {
 	lives, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	timer := time.AfterFunc(retry.TryTime, func() { end(ErrUntold) })

@@ -64,7 +64,7 @@ func stay(l *lease.Lease) <-chan error {
 	return h.stays
 }
 
-// Returned says that a call for several names returns now, with this lease among others: the time without progress
+// Returned says that a call for several names, or one of [Queue.Unreturned], returns now, with this lease: the time without progress
 // ([Terms].MaxStall) begins, and the name stays taken after the hold ([Terms].MinHold). It does nothing to a lease of another call.
 func Returned(l *lease.Lease) {
 	sh, ok := l.Engine().(*share)

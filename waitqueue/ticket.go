@@ -51,7 +51,7 @@ type ticket struct {
 	endAgain     bool // something was in flight when the end was sent (R1)
 	owed         bool // the ends wait for that
 	acknowledged bool // the server has answered the end
-	joint        bool // its call asks for other names too, and has not returned
+	joint        bool // its call has more to do before it returns: it asks for other names too, or proclaims
 	inherits     bool // what it adopts may rest
 	rests        bool // since its end has begun: what [ticket.restsLocked] said then
 	rejoined     bool // it was out of the queue once, though its client has heard since before that
