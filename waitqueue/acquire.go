@@ -191,9 +191,10 @@ func (w *wait) tryIsOver() bool { return w.mode != lua.Wait && time.Since(w.begu
 
 // noted keeps an error for what the call says when it ends.
 func (w *wait) noted(err error) {
+	last := retry.Last(w.ctx, conn.Advise(err), nil) // First: a context may wait for the lock.
 	w.site.mu.Lock()
 	defer w.site.mu.Unlock()
-	w.site.answers.Last = retry.Last(w.ctx, conn.Advise(err), w.site.answers.Last)
+	w.site.answers.Last = cmp.Or(last, w.site.answers.Last)
 }
 
 // pause notes an error that the call waits out, and rests the longer the more there were.

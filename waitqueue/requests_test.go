@@ -325,6 +325,9 @@ func TestNoLockIsTakenWhileAContextIsAsked(t *testing.T) {
 			require.NoError(t, kit.Run(func() error { return held.Release(ctx) }).Err(t))
 			require.NoError(t, kit.Run(func() error { return mate.Value(t).Release(ctx) }).Err(t))
 		}
+		p.LoseReplies(1, func(command []string) bool { return strings.HasPrefix(command[0], "EVAL") })
+		again := kit.Lock(ctx, m.Lock).Value(t) // Whose call has noted why it had to ask again.
+		require.NoError(t, kit.Run(func() error { return again.Release(ctx) }).Err(t))
 		held := kit.Lock(ctx, lock.Lock).Value(t)
 		end()
 		p.Freeze(faults.ToClient) // Else the answer may be there first, and is told.
