@@ -83,16 +83,17 @@ func whileKilled(t *testing.T, s *redistest.Server, rounds, turns int, kill func
 	)
 	observer := dialMutex(t, s)
 	c := contend(t, dialMutex(t, s), dialMutex(t, s), dialMutex(t, s), dialMutex(t, s))
-	killed, round := 0, 0
-	// The pause is part of the fault: it is how often connections are killed.
+	killed := 0
+	// The pause is part of the fault: it is how often connections are killed, where a hand-off does not take longer.
 	ticks := time.NewTicker(pause)
 	defer ticks.Stop()
-	kit.Eventually(t, "everybody's turns between the kills", func() bool {
+	for range rounds {
 		<-ticks.C
 		killed += kill()
-		round++
-		return round >= rounds && c.fewest(clients) >= turns
-	})
+		before := c.turns()
+		kit.Eventually(t, "turns after a kill", func() bool { return c.turns() >= before+clients })
+	}
+	kit.Eventually(t, "everybody's turns", func() bool { return c.fewest(clients) >= turns })
 	c.end(t)
 	t.Logf("%d hand-offs while %d connections were killed, the longest wait was %v", c.handed, killed, c.longest)
 	require.Greater(t, killed, rounds/2)

@@ -117,6 +117,16 @@ func (a *audit) fewest(n int) int {
 	return slices.Min(slices.Collect(maps.Values(a.grants)))
 }
 
+// turns is how many holds there were.
+func (a *audit) turns() (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, of := range a.grants {
+		n += of
+	}
+	return n
+}
+
 // contention is several clients that take and release one lock without a pause.
 type contention struct {
 	audit

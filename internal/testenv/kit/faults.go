@@ -48,10 +48,12 @@ func Notices(kind lua.MessageKind) func([]string) bool {
 // LostReplies waits until so many replies were lost.
 func LostReplies(t testing.TB, f *faults.Faults, n int) {
 	t.Helper()
-	Eventually(t, fmt.Sprintf("%d lost replies", n), func() bool {
-		replies, _ := f.Lost()
-		return replies >= n
-	})
+	for i := range n {
+		Eventually(t, fmt.Sprintf("lost reply %d of %d", i+1, n), func() bool {
+			replies, _ := f.Lost()
+			return replies > i
+		})
+	}
 }
 
 // Scripts counts what ran because of a script or of the library's own requests. What else there is, such as
