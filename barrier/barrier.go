@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -87,8 +88,8 @@ func New(c *headwaiter.Client, name string, parties int, opts ...Option) *Barrie
 			set(b)
 		}
 	}
-	b.queue = c.Queue(lua.Barrier, name, b.terms).For(lua.Party, 1).
-		Says(waitqueue.Verdicts{lua.Broken: ErrBroken, lua.Refused: errForgotten})
+	b.queue = c.Queue(lua.Barrier, name, b.terms).For(wire.Party, 1).
+		Says(waitqueue.Verdicts{wire.Broken: ErrBroken, wire.Refused: errForgotten})
 	switch {
 	case parties < 1:
 		b.err = fmt.Errorf("%w: a barrier of %d parties: at least 1 is needed", lease.ErrInvalid, parties)
@@ -149,7 +150,7 @@ func (b *Barrier) Reset(ctx context.Context) error {
 		return b.wrap("reset", b.err)
 	}
 	r, err := waitqueue.Call(ctx, b.queue, lua.BarrierReset, resetFor, func(waitqueue.Attempt) []string { return nil })
-	if err == nil && r.Has(lua.Unwoken) {
+	if err == nil && r.Has(wire.Unwoken) {
 		err = b.queue.Unwoken()
 	}
 	return b.wrap("reset", err)
@@ -158,7 +159,7 @@ func (b *Barrier) Reset(ctx context.Context) error {
 // Broken reports whether the barrier is broken, also by a party whose lease is over.
 func (b *Barrier) Broken(ctx context.Context) (bool, error) {
 	info, err := b.Inspect(ctx)
-	return info.State == lua.StateBroken, err
+	return info.State == wire.StateBroken, err
 }
 
 // Waiting returns how many parties wait.

@@ -19,6 +19,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -35,9 +36,9 @@ func replay(s redistest.Backend, name, ticket string, generation uint64) {
 	run(lua.Barrier.End, ticket, "0", "0", "1")
 	run(lua.BarrierOpen, ticket, of, "1", notafter)
 	run(lua.BarrierOpen, ticket, of, "0", notafter)
-	run(lua.Barrier.Check, "client", lua.Hears, notafter, "0", "1", ticket, of)
-	run(lua.Barrier.Ask, ticket, lua.Wait, notafter, of, "0", "0", "1", lua.PhaseHeld, "who", "2", "0", "", "86400000", "0")
-	run(lua.Barrier.Ask, ticket, lua.Wait, notafter, "0", "0", "0", "1", lua.PhaseHeld, "who", "2", "0", "", "86400000", "0")
+	run(lua.Barrier.Check, "client", wire.Hears, notafter, "0", "1", ticket, of)
+	run(lua.Barrier.Ask, ticket, wire.Wait, notafter, of, "0", "0", "1", wire.PhaseHeld, "who", "2", "0", "", "86400000", "0")
+	run(lua.Barrier.Ask, ticket, wire.Wait, notafter, "0", "0", "0", "1", wire.PhaseHeld, "who", "2", "0", "", "86400000", "0")
 }
 
 func TestALonePartyIsOneScriptAndOneMoreForItsAction(t *testing.T) {

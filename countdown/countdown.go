@@ -15,6 +15,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -75,8 +76,8 @@ func WithEarlyWait() Option { return own(func(l *Latch) { l.early = true }) }
 // New names a latch. Nothing is sent; a name or an option that cannot be used is reported by the first call.
 func New(c *headwaiter.Client, name string, opts ...Option) *Latch {
 	l := &Latch{lifetime: DefaultLifetime, maxWait: waitqueue.With(opts).MaxWait}
-	l.queue = c.Queue(lua.Countdown, name, waitqueue.DefaultTerms()).For(lua.Party, 1).
-		Says(waitqueue.Verdicts{lua.Unset: ErrUnset, lua.Refused: ErrGone, lua.Broken: ErrGone})
+	l.queue = c.Queue(lua.Countdown, name, waitqueue.DefaultTerms()).For(wire.Party, 1).
+		Says(waitqueue.Verdicts{wire.Unset: ErrUnset, wire.Refused: ErrGone, wire.Broken: ErrGone})
 	for _, o := range opts {
 		if set, ok := o.(own); ok {
 			set(l)
@@ -107,7 +108,7 @@ func (l *Latch) TrySetCount(ctx context.Context, n int64) (bool, error) {
 	r, err := waitqueue.Call(ctx, l.queue, lua.LatchSet, repeatFor, func(waitqueue.Attempt) []string {
 		return []string{strconv.FormatInt(n, 10), strconv.FormatInt(l.lifetime.Milliseconds(), 10)}
 	})
-	return err == nil && r.Status == lua.Done, l.wrap("set", err)
+	return err == nil && r.Status == wire.Done, l.wrap("set", err)
 }
 
 // CountDown takes one off the count and returns what is left. At 0 it opens the latch, and all waiters go on; on an
@@ -124,9 +125,9 @@ func (l *Latch) CountDown(ctx context.Context) (remaining int64, err error) {
 	r, err := waitqueue.Call(ctx, l.queue, lua.LatchDown, repeatFor, func(waitqueue.Attempt) []string { return nil })
 	switch {
 	case err != nil:
-	case r.Status != lua.Done:
+	case r.Status != wire.Done:
 		err = l.queue.Verdict(&r.Head)
-	case r.Has(lua.Unwoken):
+	case r.Has(wire.Unwoken):
 		err = l.queue.Unwoken()
 	}
 	return r.Left, l.wrap("count down", err)
@@ -135,7 +136,7 @@ func (l *Latch) CountDown(ctx context.Context) (remaining int64, err error) {
 // Count returns what is left: 0 if the latch is open. One that is not set is [ErrUnset].
 func (l *Latch) Count(ctx context.Context) (int64, error) {
 	info, err := l.inspect(ctx)
-	if err == nil && info.State == lua.StateUnset {
+	if err == nil && info.State == wire.StateUnset {
 		err = ErrUnset
 	}
 	return info.Used, l.wrap("count", err)
@@ -168,7 +169,7 @@ func (l *Latch) Wait(ctx context.Context) error {
 // themselves.
 func (l *Latch) Remove(ctx context.Context) (bool, error) {
 	info, err := l.inspect(ctx)
-	if err != nil || info.State == lua.StateUnset {
+	if err != nil || info.State == wire.StateUnset {
 		return false, l.wrap("remove", err)
 	}
 	// By its generation, so that a repetition removes no later one. If it finds this one gone, an earlier
@@ -177,7 +178,7 @@ func (l *Latch) Remove(ctx context.Context) (bool, error) {
 		return []string{strconv.FormatUint(info.Token, 10)}
 	})
 	removed := err == nil
-	if removed && r.Has(lua.Unwoken) {
+	if removed && r.Has(wire.Unwoken) {
 		err = l.queue.Unwoken()
 	}
 	return removed, l.wrap("remove", err)

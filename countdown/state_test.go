@@ -15,6 +15,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -167,7 +168,7 @@ func TestAWaiterThatComesBeforeTheLatchIsSetWaitsForItsOpening(t *testing.T) {
 		calls := []*kit.Call[struct{}]{first.waits(t, t.Context()), other.early(t).waits(t, t.Context())}
 		kit.Eventually(t, "the waiters to be heard of", func() bool {
 			info := kit.Got(v.Inspect(t.Context()))(t)
-			require.Equal(t, lua.StateUnset, info.State)
+			require.Equal(t, wire.StateUnset, info.State)
 			require.Zero(t, info.Used)
 			return info.Waiting > 0
 		})

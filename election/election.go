@@ -15,6 +15,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -34,7 +35,7 @@ type Election struct {
 func New(c *headwaiter.Client, name string, opts ...Option) *Election {
 	return &Election{
 		campaign: c.Queue(lua.Election, name, waitqueue.With(opts)),
-		watch:    c.Queue(lua.Leadership, name, waitqueue.DefaultTerms()).For(lua.Party, 1),
+		watch:    c.Queue(lua.Leadership, name, waitqueue.DefaultTerms()).For(wire.Party, 1),
 	}
 }
 
@@ -120,7 +121,7 @@ func (e *Election) proclaim(ctx context.Context, l *lease.Lease, value string, l
 	r, err := e.campaign.CallHeld(ctx, l, lua.ElectionProclaim, limit, func(h waitqueue.Holding, a waitqueue.Attempt) []string {
 		return []string{h.Ticket, h.Token, h.Number, h.Who, a.NotAfter, value}
 	})
-	if err == nil && r.Has(lua.Unwoken) {
+	if err == nil && r.Has(wire.Unwoken) {
 		return e.campaign.Unwoken()
 	}
 	return err
@@ -149,7 +150,7 @@ func (e *Election) Leader(ctx context.Context) (lease.Leader, error) {
 // look asks who leads, and as of which generation.
 func (e *Election) look(ctx context.Context) (lease.Leader, int64, error) {
 	r, err := waitqueue.Call(ctx, e.watch, lua.ElectionLeader, 0, func(waitqueue.Attempt) []string { return nil })
-	if err != nil || r.Status != lua.Done {
+	if err != nil || r.Status != wire.Done {
 		return lease.Leader{}, r.Generation, err
 	}
 	return lease.Leader{Value: r.Value, Token: r.Token, Who: r.Who, Since: time.UnixMicro(r.Since)}, r.Generation, nil

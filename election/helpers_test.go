@@ -17,6 +17,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -225,7 +226,7 @@ func TestWhereManyObserveTheyLookMoreRarely(t *testing.T) {
 	l := lead(t, e, "a")
 	ends := kit.Until(s, lockKey(e.Name()))
 	told := func() int64 {
-		return s.Do("EVAL", lua.Leadership.Check.Source, "1", lockKey(e.Name()), "c", lua.Hears, "0", "0", "1").([]any)[3].(int64)
+		return s.Do("EVAL", lua.Leadership.Check.Source, "1", lockKey(e.Name()), "c", wire.Hears, "0", "0", "1").([]any)[3].(int64)
 	}
 	listen := func(n int) {
 		for range n {

@@ -13,6 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -121,13 +122,13 @@ func TestTheServerRefusesAProclamationOfWhoDoesNotLead(t *testing.T) {
 		run := func(ticket, token, notAfter string) int64 {
 			return s.Do("EVAL", lua.ElectionProclaim.Source, "1", lock, ticket, token, "9007199254740992", "who", notAfter, "forged").([]any)[0].(int64)
 		}
-		require.EqualValues(t, lua.Refused, run("other:1:x:1:10000:2000", token, ahead))
-		require.EqualValues(t, lua.Refused, run(ticket, fmt.Sprint(l.Token()-1), ahead), "an older token")
-		require.EqualValues(t, lua.Refused, run(ticket, fmt.Sprint(l.Token()+1), ahead))
-		require.EqualValues(t, lua.Late, run(ticket, token, fmt.Sprint(kit.ServerTime(s)-1)))
+		require.EqualValues(t, wire.Refused, run("other:1:x:1:10000:2000", token, ahead))
+		require.EqualValues(t, wire.Refused, run(ticket, fmt.Sprint(l.Token()-1), ahead), "an older token")
+		require.EqualValues(t, wire.Refused, run(ticket, fmt.Sprint(l.Token()+1), ahead))
+		require.EqualValues(t, wire.Late, run(ticket, token, fmt.Sprint(kit.ServerTime(s)-1)))
 		require.ElementsMatch(t, before, s.List("HGETALL", lock), "something was written")
 		s.Do("HSET", lock, "until", fmt.Sprint(kit.ServerTime(s)-1))
-		require.EqualValues(t, lua.Refused, run(ticket, token, ahead), "its lease is over")
+		require.EqualValues(t, wire.Refused, run(ticket, token, ahead), "its lease is over")
 		require.Equal(t, "mine", s.Text("HGET", lock, "value"))
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
@@ -127,7 +128,7 @@ func TestATextThatIsNotGoodIsRefusedWithAReason(t *testing.T) {
 		notAdopted(t, c, forged.Text(), lease.ErrNotGenuine)
 		// Who reads Redis knows the ticket, and not the secret: to name it is of no use.
 		args := []string{"EVAL", lua.Move.Source, "3", x.Lock, x.Lock + ":queue", x.Lock + ":suspects",
-			x.Ticket(), c.ID() + ":99:x:1:10000:2000", "0", "", lua.PhaseHeld, lua.Ever, "0", "1"}
+			x.Ticket(), c.ID() + ":99:x:1:10000:2000", "0", "", wire.PhaseHeld, lua.Ever, "0", "1"}
 		require.Equal(t, "forgotten", s.Do(args...).([]any)[11].([]any)[0])
 		elsewhere := kit.Dial(t, s, func(o *headwaiter.Options) { o.Prefix = "other" })
 		notAdopted(t, elsewhere, text, lease.ErrNotGenuine)

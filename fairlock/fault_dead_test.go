@@ -18,8 +18,8 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 )
 
 // dead is how many wait that do not live any more.
@@ -32,8 +32,8 @@ func bury(t testing.TB, s redistest.Backend, name string, n int) {
 	now := kit.ServerTime(s)
 	args := []string{"ZADD", queue}
 	for i := range n {
-		ticket := lua.Ticket{
-			Client: uuid.NewString(), Number: 1, Kind: lua.Exclusive, Permits: 1,
+		ticket := wire.Ticket{
+			Client: uuid.NewString(), Number: 1, Kind: wire.Exclusive, Permits: 1,
 			Lease: 10 * time.Second, Grant: 2 * time.Second,
 		}
 		args = append(args, strconv.FormatInt(now-int64(n-i), 10), ticket.String())

@@ -18,6 +18,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -38,7 +39,7 @@ func TestAGrantWhoseMessageAndCheckAreLostIsFoundByTheNextCheck(t *testing.T) {
 	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, p *faults.Dialer) {
 		holder, waiter := dialMutex(t, s, headwaiter.WithLease(time.Second)), fairlock.New(kit.Dial(t, s, kit.Over(p)), kit.Name(t))
 		pass(t, holder, waiter, func() {
-			p.LosePushes(1, kit.Notices(lua.MessageGrant))
+			p.LosePushes(1, kit.Notices(wire.MessageGrant))
 			p.LoseReplies(3, kit.Runs(lua.Fairlock.Check))
 		})
 		replies, pushes := p.Lost()

@@ -25,6 +25,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/internal/verify/check"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
@@ -241,7 +242,7 @@ func TestTheObserverIsToldOfWhatChecksFind(t *testing.T) {
 			synctime.Pass(10 * time.Millisecond)
 		}
 		synctime.Pass(time.Second) // So that it looks again before the grant lease ends.
-		d.LosePushes(1, kit.Notices(lua.MessageGrant))
+		d.LosePushes(1, kit.Notices(wire.MessageGrant))
 		l = kit.Next(t, l, next)
 		synctime.Pass(time.Second)
 		missed := o.Of(observe.Missed)

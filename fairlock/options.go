@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/cohort"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -104,9 +104,9 @@ func cohortOf(q waitqueue.Queue, opts []Option) (*cohort.Queue, error) {
 	case n == 0 && d == 0 || bounded:
 		return nil, nil
 	}
-	kind := byte(lua.Exclusive)
+	kind := byte(wire.Exclusive)
 	if d > 0 {
-		kind = lua.Kept
+		kind = wire.Kept
 	}
 	return cohort.Of(q.For(kind, cohort.Tokens(n, d)), n, d), nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
@@ -314,7 +315,7 @@ func TestAnAskThatWasSentADayAheadOfTheClockGetsATokenAboveAllThatCount(t *testi
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		lock, queue, _ := keysOf(kit.Name(t))
 		now := time.Now()
-		s.Do("EVAL", lua.Fairlock.Ask.Source, "2", lock, queue, "a:1:x:1:10000:2000", lua.Try,
+		s.Do("EVAL", lua.Fairlock.Ask.Source, "2", lock, queue, "a:1:x:1:10000:2000", wire.Try,
 			strconv.FormatInt(now.Add(30*time.Hour).UnixMicro(), 10))
 		require.Greater(t, s.Int("HGET", lock, "token"), now.Add(18*time.Hour).UnixMicro())
 		require.Less(t, s.Int("HGET", lock, "token"), now.Add(25*time.Hour).UnixMicro())

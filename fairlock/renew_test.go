@@ -17,6 +17,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -326,7 +327,7 @@ func TestForgedGrantsCostAClientLittle(t *testing.T) {
 		var text strings.Builder
 		text.WriteString("G")
 		for i := range forged {
-			made := lua.Ticket{Client: c.ID(), Number: uint64(forged + i), Kind: lua.Exclusive, Permits: 1, Lease: time.Second, Grant: time.Second}
+			made := wire.Ticket{Client: c.ID(), Number: uint64(forged + i), Kind: wire.Exclusive, Permits: 1, Lease: time.Second, Grant: time.Second}
 			fmt.Fprintf(&text, " %s %d 1 2", made, i+1)
 		}
 		lock, _, _ := keysOf(kit.Name(t))

@@ -17,6 +17,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -211,7 +212,7 @@ func TestAnEndThatMayNotPublishLeavesTheHoldAsItWas(t *testing.T) {
 	s.Do("HSET", lock, "since", s.Text("HGET", lock, "token")+":1") // As of a token that was ahead of the clock.
 	before := kit.Contents(t, s)
 	for _, floor := range []string{"0", "5000000"} {
-		require.Equal(t, int64(lua.MoreKeys), release(floor))
+		require.Equal(t, int64(wire.MoreKeys), release(floor))
 		require.Equal(t, before, kit.Contents(t, s))
 	}
 	s.may("+publish")

@@ -15,8 +15,8 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
 )
 
@@ -94,7 +94,7 @@ func TestAHolderThatDidNotHearForAWhileLooksAtOnce(t *testing.T) {
 		holder, waiter := fairlock.New(kit.Dial(t, s, kit.Through(p)), kit.Name(t), headwaiter.WithLease(time.Hour)), dialMutex(t, s)
 		l := hold(t, holder)
 		wanted := asks(t, s, l)
-		p.LosePushes(1, kit.Notices(lua.MessageWanted))
+		p.LosePushes(1, kit.Notices(wire.MessageWanted))
 		c := joins(t, 1, waiter, waiter)
 		kit.Eventually(t, "the word to be lost", func() bool { _, pushes := p.Lost(); return pushes == 1 })
 		require.False(t, kit.Closed(wanted))

@@ -13,7 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
-	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/internal/wire"
 )
 
 // closeTime is how long a client at the end of its test waits for a server that may be out of reach.
@@ -104,7 +104,7 @@ func (s *Server) before(peer *server.Peer, command string, args ...string) bool 
 func matters(message string) bool {
 	kind, _, _ := strings.Cut(message, " ")
 	switch kind {
-	case string(lua.MessageGrant), string(lua.MessageForced), string(lua.MessageOpen), string(lua.MessageBroken):
+	case string(wire.MessageGrant), string(wire.MessageForced), string(wire.MessageOpen), string(wire.MessageBroken):
 		return true
 	}
 	return false

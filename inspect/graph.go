@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -49,7 +50,7 @@ func newStake(at *contest, ticket string) (*stake, bool) {
 	if len(f) != 6 {
 		return nil, false
 	}
-	number, err1 := strconv.ParseUint(lua.CutVote(f[1]), 10, 64)
+	number, err1 := strconv.ParseUint(wire.CutVote(f[1]), 10, 64)
 	permits, err2 := strconv.ParseInt(f[3], 10, 64)
 	return &stake{at: at, client: f[0], number: number, permits: permits}, err1 == nil && err2 == nil
 }

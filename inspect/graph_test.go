@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -33,7 +34,7 @@ type scene struct {
 
 type seat struct {
 	client string
-	ticket lua.Ticket
+	ticket wire.Ticket
 }
 
 func newCrowd(limits ...int64) *crowd {
@@ -51,8 +52,8 @@ func (c *crowd) ask(client string, name int, permits int64) {
 		return
 	}
 	c.calls[client]++
-	p := seat{client, lua.Ticket{
-		Client: client, Number: c.calls[client], Kind: lua.Permit, Permits: permits, Lease: time.Second, Grant: time.Second,
+	p := seat{client, wire.Ticket{
+		Client: client, Number: c.calls[client], Kind: wire.Permit, Permits: permits, Lease: time.Second, Grant: time.Second,
 	}}
 	if len(s.queue) == 0 && permits <= s.free {
 		s.holds, s.free = append(s.holds, p), s.free-permits

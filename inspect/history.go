@@ -12,6 +12,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -70,6 +71,6 @@ func ended(entry string) (e Ended, err error) {
 		}
 	}
 	e.Token, e.Since, e.Until, e.How, e.Ticket = uint64(n[0]), time.UnixMicro(n[1]), time.UnixMicro(n[2]), f[3], f[4]
-	e.Client = lua.TicketClient(e.Ticket)
+	e.Client = wire.TicketClient(e.Ticket)
 	return e, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/outside"
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -106,7 +107,7 @@ func Find(ctx context.Context, c *headwaiter.Client, name string) ([]Listed, err
 // unused reports whether the server knows nothing of the name.
 func (n *Listed) unused() bool {
 	i := &n.Info
-	return !i.Held && i.Waiting == 0 && i.Token == 0 && (i.State == lua.StateUnset || i.State == "" && i.Limit <= 1 && i.Used == 0)
+	return !i.Held && i.Waiting == 0 && i.Token == 0 && (i.State == wire.StateUnset || i.State == "" && i.Limit <= 1 && i.Used == 0)
 }
 
 // walk finds the names that match a pattern, each once, some at a time.

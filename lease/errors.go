@@ -6,14 +6,16 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/headwaiter/headwaiter/internal/reason"
 )
 
 var (
 	// ErrLost is what every loss of a hold is: errors.Is(err, ErrLost). The errors below say why.
-	ErrLost = errors.New("lease lost")
+	ErrLost = reason.ErrLost
 	// ErrReleased ends the context of a hold that its owner released, and answers a second Release. What wraps it says by
 	// which call: compare with errors.Is.
-	ErrReleased  = errors.New("lease released")
+	ErrReleased  = reason.ErrReleased
 	errByRelease = fmt.Errorf("%w by Release", ErrReleased)
 	errByUnlock  = fmt.Errorf("%w by Unlock", ErrReleased)
 	errByDo      = fmt.Errorf("%w at the end of Do", ErrReleased)
@@ -21,13 +23,13 @@ var (
 	errByHandOver = fmt.Errorf("%w by HandOver", ErrReleased)
 	// ErrUnconfirmed says that a release was sent, or tried, and no answer came: the hold may have been
 	// given back, and if not it ends with its lease.
-	ErrUnconfirmed = errors.New("release not confirmed")
+	ErrUnconfirmed = reason.ErrUnconfirmed
 )
 
 // Why a call did not get what it asked for. All engines return the same ones.
 var (
 	// ErrBusy: a try found the lock held, or others waiting for it.
-	ErrBusy = errors.New("busy")
+	ErrBusy = reason.ErrBusy
 	// ErrQueueFull: there was no room in the queue, by headwaiter.WithQueueLimit.
 	ErrQueueFull = errors.New("the queue is full")
 	// ErrWaitTimeout: the call has waited for as long as headwaiter.WithMaxWait lets it. It is a
@@ -38,17 +40,17 @@ var (
 	// errors.Is finds the context's error, and ErrWaitTimeout, as it does where others hold.
 	ErrUnavailable = errors.New("the server does not answer")
 	// ErrClosed: the client was closed.
-	ErrClosed = errors.New("client closed")
+	ErrClosed = reason.ErrClosed
 	// ErrDeadlock: the context comes from a hold of the same lock, which is not reentrant, or from one of a semaphore that
 	// does not leave as many permits as are asked for.
 	ErrDeadlock = errors.New("deadlock: this context already holds the lock")
 	// ErrUpgrade: the context holds for reading, and asks for writing. Two readers that did that would wait for each
 	// other for ever.
-	ErrUpgrade = errors.New("cannot upgrade a read hold to a write hold: release it first")
+	ErrUpgrade = reason.ErrUpgrade
 	// ErrInvalid: an argument or an option cannot be used. The text names it, and says what can.
-	ErrInvalid = errors.New("invalid argument")
+	ErrInvalid = reason.ErrInvalid
 	// ErrTooLarge: a name or a count is above its limit.
-	ErrTooLarge = errors.New("too large")
+	ErrTooLarge = reason.ErrTooLarge
 	// ErrMismatch: another client has stated another number of parties or stripes for the name, and the number cannot change
 	// while anybody uses it. The number of permits of a semaphore on Redis can.
 	ErrMismatch = errors.New("another client has stated another limit")
@@ -56,13 +58,13 @@ var (
 	ErrOutcomeUnknown = errors.New("no answer: it may have been done or not")
 	// ErrUnwoken: it is done, a lock is released or a latch open, but the server refused to wake the waiters, who find
 	// out by themselves some time later.
-	ErrUnwoken = errors.New("done, but the waiters were not woken")
+	ErrUnwoken = reason.ErrUnwoken
 	// ErrNoLeader: nobody leads, or the one who does has not proclaimed anything yet.
 	ErrNoLeader = errors.New("no leader")
 	// ErrReplicas: fewer replicas than were asked for acknowledged a hold in time, so it was given back.
-	ErrReplicas = errors.New("too few replicas acknowledged")
+	ErrReplicas = reason.ErrReplicas
 	// ErrRestarted: the server came up less than a lease ago without its data, so it may have forgotten a hold.
-	ErrRestarted = errors.New("the server has restarted without its data, less than a lease ago")
+	ErrRestarted = reason.ErrRestarted
 	// ErrUnusable: the server, or the user that was logged on as, lacks what the protocol needs.
 	ErrUnusable = errors.New("this Redis cannot be used")
 )
@@ -100,26 +102,20 @@ func (otherToken) Is(target error) bool { return target == ErrNotHeld }
 // The causes of a loss. Each is an ErrLost.
 var (
 	// ErrExpired: the lease ran out before a renewal was confirmed.
-	ErrExpired error = loss("lease lost: expired")
+	ErrExpired = reason.ErrExpired
 	// ErrForced: somebody released the hold by force.
-	ErrForced error = loss("lease lost: released elsewhere by force")
+	ErrForced = reason.ErrForced
 	// ErrForgotten: the server does not know the hold any more; it lost its state, or the key was deleted.
-	ErrForgotten error = loss("lease lost: the server lost the state")
+	ErrForgotten = reason.ErrForgotten
 	// ErrMaxHold: the hold reached the maximum that was set for it.
-	ErrMaxHold error = loss("lease lost: held for its maximum time")
+	ErrMaxHold = reason.ErrMaxHold
 	// ErrStalled: nobody called [Lease.Progress] for the time that was set.
-	ErrStalled error = loss("lease lost: no progress")
+	ErrStalled = reason.ErrStalled
 	// ErrCopied: the process is a copy of the one that held it; its image was restored, as from a snapshot.
-	ErrCopied error = loss("lease lost: the process is a copy of the holder")
+	ErrCopied = reason.ErrCopied
 	// ErrClientClosed: the client that held it was closed.
-	ErrClientClosed error = loss("lease lost: client closed")
+	ErrClientClosed = reason.ErrClientClosed
 )
-
-// loss is a cause that is an ErrLost.
-type loss string
-
-func (l loss) Error() string        { return string(l) }
-func (l loss) Is(target error) bool { return target == ErrLost }
 
 // lost is a loss with what is known of it.
 type lost struct {

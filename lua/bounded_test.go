@@ -14,6 +14,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/verify/model"
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/permits"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -86,26 +87,26 @@ var crowds = map[string]crowd{
 	"a release and what follows": {lua.Fairlock, "x", 1, deadOnes, false, append([]func(int64) request{
 		func(int64) request { return model.End{Ticket: ticket("a", "1", "x", "1")} },
 	}, repeated(40, func(int64) request {
-		return model.Ask{Ticket: ticket("hears", "1", "x", "1"), Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld}
+		return model.Ask{Ticket: ticket("hears", "1", "x", "1"), Mode: wire.Wait, NotAfter: ever, Phase: wire.PhaseHeld}
 	})...)},
 	"a queue with a limit": {lua.Fairlock, "x", 1, deadOnes, false, repeated(6, func(int64) request {
-		return model.Ask{Ticket: ticket("b", "1", "x", "1"), Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld, Bound: &line.Bound{Limit: 1000}}
+		return model.Ask{Ticket: ticket("b", "1", "x", "1"), Mode: wire.Wait, NotAfter: ever, Phase: wire.PhaseHeld, Bound: &line.Bound{Limit: 1000}}
 	})},
 	"permits": {lua.Semaphore, "p", 1, deadOnes, false, append([]func(int64) request{
 		func(int64) request { return permits.End{Ticket: ticket("a", "1", "p", "1")} },
 	}, repeated(40, func(int64) request {
-		return permits.Ask{Ticket: ticket("hears", "1", "p", "1"), Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld, Who: "who", Limit: 1}
+		return permits.Ask{Ticket: ticket("hears", "1", "p", "1"), Mode: wire.Wait, NotAfter: ever, Phase: wire.PhaseHeld, Who: "who", Limit: 1}
 	})...)},
 	"permits with a limit": {lua.Semaphore, "p", 1, deadOnes, false, repeated(6, func(int64) request {
-		return permits.Ask{Ticket: ticket("b", "1", "p", "1"), Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld, Who: "who", Limit: 1, Bound: &line.Bound{Limit: 1000}}
+		return permits.Ask{Ticket: ticket("b", "1", "p", "1"), Mode: wire.Wait, NotAfter: ever, Phase: wire.PhaseHeld, Who: "who", Limit: 1, Bound: &line.Bound{Limit: 1000}}
 	})},
-	"many readers behind a writer": {lua.RWLock, "w", lua.AllReaders, 10_000, true, append([]func(int64) request{
-		func(int64) request { return permits.End{Ticket: ticket("a", "1", "w", strconv.Itoa(lua.AllReaders))} },
+	"many readers behind a writer": {lua.RWLock, "w", wire.AllReaders, 10_000, true, append([]func(int64) request{
+		func(int64) request { return permits.End{Ticket: ticket("a", "1", "w", strconv.Itoa(wire.AllReaders))} },
 	}, repeated(40, func(int64) request {
-		return permits.Check{Client: "hears", Mode: lua.Hears, NotAfter: ever, Limit: lua.AllReaders, Tickets: []lua.Arrival{{Ticket: ticket("hears", "9999", "r", "1"), Arrival: 10_000}}}
+		return permits.Check{Client: "hears", Mode: wire.Hears, NotAfter: ever, Limit: wire.AllReaders, Tickets: []lua.Arrival{{Ticket: ticket("hears", "9999", "r", "1"), Arrival: 10_000}}}
 	})...)},
 	"a check of many tickets": {lua.Fairlock, "x", 1, 1000, false, repeated(3, func(int64) request {
-		c := model.Check{Client: "hears", Mode: lua.Hears, NotAfter: ever}
+		c := model.Check{Client: "hears", Mode: wire.Hears, NotAfter: ever}
 		for i := range 256 {
 			c.Tickets = append(c.Tickets, lua.Arrival{Ticket: ticket("hears", strconv.Itoa(i+10), "x", "1"), Arrival: int64(i + 1)})
 		}
@@ -113,16 +114,16 @@ var crowds = map[string]crowd{
 	})},
 	"a check of many tickets with a limit": {lua.Fairlock, "x", 1, 1000, true, repeated(3, func(int64) request {
 		tickets, bounds := bounded("x")
-		return model.Check{Client: "hears", Mode: lua.Hears, NotAfter: ever, Tickets: tickets, Bounds: bounds}
+		return model.Check{Client: "hears", Mode: wire.Hears, NotAfter: ever, Tickets: tickets, Bounds: bounds}
 	})},
 	"permits for many tickets with a limit": {lua.Semaphore, "p", 1, 1000, true, repeated(3, func(int64) request {
 		tickets, bounds := bounded("p")
-		return permits.Check{Client: "hears", Mode: lua.Hears, NotAfter: ever, Limit: 1, Tickets: tickets, Bounds: bounds}
+		return permits.Check{Client: "hears", Mode: wire.Hears, NotAfter: ever, Limit: 1, Tickets: tickets, Bounds: bounds}
 	})},
 	"many looks":            {lua.Fairlock, "x", 1, 399, true, repeated(3, func(int64) request { return looks(lua.Fairlock.Checks) })},
-	"many looks at permits": {lua.RWLock, "w", lua.AllReaders, 399, true, repeated(3, func(int64) request { return looks(lua.RWLock.Checks) })},
+	"many looks at permits": {lua.RWLock, "w", wire.AllReaders, 399, true, repeated(3, func(int64) request { return looks(lua.RWLock.Checks) })},
 	"many renewals": {lua.Fairlock, "x", 1, 10, false, repeated(3, func(token int64) request {
-		args := []string{strconv.FormatInt(ever, 10), "10000", string(lua.RenewHeld)}
+		args := []string{strconv.FormatInt(ever, 10), "10000", string(wire.RenewHeld)}
 		for range 128 {
 			args = append(args, ticket("a", "1", "x", "1"), strconv.FormatInt(token, 10))
 		}
@@ -216,12 +217,12 @@ func (c crowd) fill(t testing.TB, client rueidis.Client) int64 {
 	k := c.protocol.Keys("bench", "name")
 	require.NoError(t, client.Do(t.Context(), client.B().Flushall().Build()).Error())
 	holder := ticket("a", "1", c.kind, strconv.FormatInt(c.permits, 10))
-	var first request = model.Ask{Ticket: holder, Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld}
+	var first request = model.Ask{Ticket: holder, Mode: wire.Wait, NotAfter: ever, Phase: wire.PhaseHeld}
 	if c.protocol != lua.Fairlock {
-		first = permits.Ask{Ticket: holder, Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld, Who: "who", Limit: c.permits}
+		first = permits.Ask{Ticket: holder, Mode: wire.Wait, NotAfter: ever, Phase: wire.PhaseHeld, Who: "who", Limit: c.permits}
 	}
 	reply := must.Got(first.Script().Tuple(c.run(t, client, first)))(t)
-	require.Equal(t, lua.Granted, reply.Status)
+	require.Equal(t, wire.Granted, reply.Status)
 	for i := 0; i < c.size; i += 1000 {
 		z := client.B().Zadd().Key(k.Queue).ScoreMember()
 		for n := i; n < min(i+1000, c.size); n++ {
@@ -263,14 +264,14 @@ func (c crowd) send(t testing.TB, client rueidis.Client, r request, script strin
 
 func TestATicketTellsItsVote(t *testing.T) {
 	for range 100 {
-		v := lua.Vote{Call: lua.NewCall(), Token: 1<<53 - 1}
-		ticket := lua.Ticket{Client: "c", Number: 1<<64 - 1, Vote: v.String(), Kind: lua.Exclusive, Permits: 1, Lease: time.Second, Grant: time.Second}.String()
-		require.Equal(t, v, lua.VoteOf(ticket))
+		v := wire.Vote{Call: lua.NewCall(), Token: 1<<53 - 1}
+		ticket := wire.Ticket{Client: "c", Number: 1<<64 - 1, Vote: v.String(), Kind: wire.Exclusive, Permits: 1, Lease: time.Second, Grant: time.Second}.String()
+		require.Equal(t, v, wire.VoteOf(ticket))
 		require.Regexp(t, `^c:[0-9]+:x:1:1000:1000$`, ticket)
 	}
-	require.Equal(t, "17", lua.CutVote("17"+lua.Vote{Call: 1}.String()))
-	require.Equal(t, "18446744073709551615", lua.CutVote("18446744073709551615"))
+	require.Equal(t, "17", wire.CutVote("17"+wire.Vote{Call: 1}.String()))
+	require.Equal(t, "18446744073709551615", wire.CutVote("18446744073709551615"))
 	for _, other := range []string{"", "c", "c:18446744073709551615:x:1:1000:1000"} {
-		require.Zero(t, lua.VoteOf(other))
+		require.Zero(t, wire.VoteOf(other))
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
+	"github.com/headwaiter/headwaiter/internal/wire"
 )
 
 // A header is what the comment of a script says that it takes.
@@ -240,20 +241,20 @@ func TestEachRuleIsWrittenOnce(t *testing.T) {
 }
 
 func TestANumberThatIsNeitherATimeNorAStatusIsNoReply(t *testing.T) {
-	for n := range int64(MoreKeys) + 1 {
-		want := Tuple{}
-		if Status(n) == Done || Status(n) == MoreKeys {
-			want.Status = Status(n)
+	for n := range int64(wire.MoreKeys) + 1 {
+		want := wire.Tuple{}
+		if wire.Status(n) == wire.Done || wire.Status(n) == wire.MoreKeys {
+			want.Status = wire.Status(n)
 		}
 		require.Equal(t, want, ofNumber(n), n)
 	}
 	for _, text := range []string{"", "1", "1 2 3", "1 2 3 4 5 6", "1 2 3 four", "1 2 3 4 ", "1 2  4"} {
 		require.Zero(t, ofText(text), text)
 	}
-	require.Equal(t, Tuple{Status: Waiting, Now: 1, Token: 2, Until: 3, Place: 4, Waiting: 4, Arrival: 1}, ofText("1 2 3 4"))
-	require.Equal(t, Tuple{Status: Full, Now: 100, Token: 2, Until: 3, Place: -1, Waiting: 4, Arrival: 95}, ofText("100 2 3 4 5"))
-	require.Equal(t, Granted, ofNumber(1_700_000_000_000_000).Status)
-	require.Equal(t, Done, ofNumber(-1_700_000_000_000_000).Status)
+	require.Equal(t, wire.Tuple{Status: wire.Waiting, Now: 1, Token: 2, Until: 3, Place: 4, Waiting: 4, Arrival: 1}, ofText("1 2 3 4"))
+	require.Equal(t, wire.Tuple{Status: wire.Full, Now: 100, Token: 2, Until: 3, Place: -1, Waiting: 4, Arrival: 95}, ofText("100 2 3 4 5"))
+	require.Equal(t, wire.Granted, ofNumber(1_700_000_000_000_000).Status)
+	require.Equal(t, wire.Done, ofNumber(-1_700_000_000_000_000).Status)
 }
 
 // The first is the check value of the cluster's specification; the others are what CLUSTER KEYSLOT of Redis 7.0

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/internal/wire"
 )
 
 // MultiAsk asks for several locks of the protocol Fairlock at once, and MultiEnd ends a ticket of each.
@@ -13,25 +15,25 @@ var (
 )
 
 // DecodeAll reads the replies of a script for several locks. A single one stands for all: the script came late.
-func (s *Script) DecodeAll(res rueidis.RedisResult, locks int) ([]Reply, error) {
+func (s *Script) DecodeAll(res rueidis.RedisResult, locks int) ([]wire.Reply, error) {
 	fields, err := res.ToArray()
 	if err != nil {
 		return nil, err
 	}
 	if len(fields) == 2 && fields[0].IsInt64() {
 		r, err := s.Decode(res)
-		return []Reply{r}, err
+		return []wire.Reply{r}, err
 	}
 	if len(fields) != locks {
 		return nil, fmt.Errorf("lua: %s: %d replies for %d locks", s.Name, len(fields), locks)
 	}
-	replies := make([]Reply, locks)
+	replies := make([]wire.Reply, locks)
 	for i, f := range fields {
 		t, err := s.decode(f)
 		if err != nil {
 			return nil, err
 		}
-		replies[i] = Reply(t)
+		replies[i] = wire.Reply(t)
 	}
 	return replies, nil
 }

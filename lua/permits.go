@@ -16,7 +16,7 @@ var Semaphore = &Protocol{
 	Dated:   true,
 }
 
-// RWLock is the protocol of the fair read-write lock: a semaphore of [AllReaders] permits, of which a reader
+// RWLock is the protocol of the fair read-write lock: a semaphore of [wire.AllReaders] permits, of which a reader
 // takes one and a writer all.
 var RWLock = &Protocol{
 	Kind:    "rwlock",

@@ -1,5 +1,11 @@
 package lua
 
+import (
+	"math/rand/v2"
+
+	"github.com/headwaiter/headwaiter/internal/wire"
+)
+
 // Redlock is the protocol of one node of a Redlock: that of the fair lock, with a token that may rise while it is
 // held, to one that a quorum of nodes agrees on.
 var Redlock = &Protocol{
@@ -19,3 +25,6 @@ var (
 	Raise = request("redlock/raise", headOnly)
 	Ahead = request("redlock/ahead", ofAhead)
 )
+
+// NewCall returns a number by chance for a call that asks several servers.
+func NewCall() uint64 { return 1 + rand.Uint64N(wire.MaxCall-1) }

@@ -10,16 +10,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/headwaiter/headwaiter/internal/wire"
 )
 
 // Move lets a hold of the fair lock go from one ticket to another: into transit, or out of it.
 var Move = loadLogged("fairlock/move")
-
-// StateMoved is the reason for which a ticket was refused from which the hold has moved.
-const StateMoved = "moved"
-
-// StateRests is what a move says of a hold after whose end the name stays taken for some time.
-const StateRests = "rests"
 
 // Ever is a not-after that never comes.
 const Ever = "9007199254740991"
@@ -46,7 +42,7 @@ const transitMark = "hold1."
 func (t Transit) Ticket() string {
 	digest := sha1.Sum([]byte(t.Hex()))
 	ms := strconv.FormatInt(t.Lease.Milliseconds(), 10)
-	return strings.Join([]string{t.Client, hex.EncodeToString(digest[:]), string(Moving), "1", ms, ms}, ":")
+	return strings.Join([]string{t.Client, hex.EncodeToString(digest[:]), string(wire.Moving), "1", ms, ms}, ":")
 }
 
 // Name is that of the lock, if it is one of the protocol.
@@ -59,7 +55,7 @@ func (t Transit) Name(p *Protocol) (name string, ok bool) {
 func (t Transit) Hex() string { return hex.EncodeToString([]byte(t.Secret)) }
 
 // InTransit reports whether a ticket is that of a hold in transit.
-func InTransit(ticket string) bool { return strings.Contains(ticket, ":"+string(Moving)+":") }
+func InTransit(ticket string) bool { return strings.Contains(ticket, ":"+string(wire.Moving)+":") }
 
 // Text is what whoever gives the hold passes on: a word of letters, digits, and three signs that URLs allow.
 func (t Transit) Text() string {

@@ -16,6 +16,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/multilock"
@@ -233,7 +234,7 @@ func TestANameThatIsGrantedBeforeItsAskIsAnsweredKeepsItsPlace(t *testing.T) {
 		all := names(t, 2)
 		early := kit.Got(fairlock.New(other, all[0]).Lock(t.Context()))(t)
 		late := kit.Got(fairlock.New(other, all[1]).Lock(t.Context()))(t)
-		d.LoseReplies(1, asksFor(lua.Wait))
+		d.LoseReplies(1, asksFor(wire.Wait))
 		call := kit.Lock(t.Context(), multilock.New(many, all, multilock.WithBound(50*time.Millisecond)).Lock)
 		kit.LostReplies(t, d.Faults, 1)
 		kit.Release(t, early)

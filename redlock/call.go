@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -25,7 +26,7 @@ type call struct {
 	ctx     context.Context // of what it asks: ends with the call, or with the hold
 	stop    context.CancelFunc
 	terms   waitqueue.Terms
-	vote    lua.Vote // what its tickets say of it; those that a hold asks for say its token too
+	vote    wire.Vote // what its tickets say of it; those that a hold asks for say its token too
 	begun   time.Time
 	changed chan struct{} // something below has changed
 	work    background    // what it has under way; all of it is the Mutex's too

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 )
 
 // ForceRelease takes m from its holder at all nodes, and lets the next in their queues have the votes. The holder is told
@@ -75,7 +75,7 @@ func (f *found) look(ctx context.Context, n *node) {
 // and so do those that it has asked for since.
 func callOf(nodes []found, token uint64) (call uint64, known bool) {
 	for i := range nodes {
-		switch vote := lua.VoteOf(nodes[i].holder.Ticket); {
+		switch vote := wire.VoteOf(nodes[i].holder.Ticket); {
 		case nodes[i].holder.Ticket == "":
 		case token == 0:
 			return 0, true
@@ -94,7 +94,7 @@ const mostLooks = 5
 func (f *found) free(ctx context.Context, n *node, call, token uint64) {
 	for range mostLooks {
 		h := f.holder
-		if f.err != nil || h.Ticket == "" || token != 0 && h.Token != token && (call == 0 || lua.VoteOf(h.Ticket).Call != call) {
+		if f.err != nil || h.Ticket == "" || token != 0 && h.Token != token && (call == 0 || wire.VoteOf(h.Ticket).Call != call) {
 			return
 		}
 		_, err := n.queue.ForceRelease(ctx, h.Token)
@@ -129,7 +129,7 @@ func (m *Mutex) verdict(nodes []found, token uint64) (freed lease.Holder, err er
 			freed = f.holder
 			freed.Token = cmp.Or(token, freed.Token)
 		case f.holder.Ticket != "":
-			others[lua.VoteOf(f.holder.Ticket).Call]++
+			others[wire.VoteOf(f.holder.Ticket).Call]++
 			err = fmt.Errorf("%w: node %d has %d", lease.ErrOtherToken, i+1, f.holder.Token)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/redlock"
@@ -257,7 +258,7 @@ func TestAnUncontendedHoldCostsTwoScriptsANode(t *testing.T) {
 }
 
 // raised asks a node to raise the token of a client's vote.
-func raised(t *testing.T, q waitqueue.Queue, client string, from, to uint64) lua.Status {
+func raised(t *testing.T, q waitqueue.Queue, client string, from, to uint64) wire.Status {
 	t.Helper()
 	r, err := waitqueue.Call(soon(t), q, lua.Raise, 0, func(a waitqueue.Attempt) []string {
 		return []string{client, strconv.FormatUint(from, 10), strconv.FormatUint(to, 10), a.NotAfter}
@@ -270,17 +271,17 @@ func TestATokenRisesOnlyForTheHoldThatItIsNamedBy(t *testing.T) {
 	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
 		q := c.Queue(lua.Redlock, kit.Name(t), waitqueue.Terms{Lease: 2 * time.Second})
 		l := kit.Got(q.Acquire(soon(t)))(t)
-		raise := func(client string, from, to uint64) lua.Status { return raised(t, q, client, from, to) }
+		raise := func(client string, from, to uint64) wire.Status { return raised(t, q, client, from, to) }
 		token := func() uint64 { return kit.Got(strconv.ParseUint(s.Text("HGET", keys(t).Lock, "token"), 10, 64))(t) }
 		granted := l.Token()
-		require.Equal(t, lua.Refused, raise("somebody", granted, granted+100))
-		require.Equal(t, lua.Refused, raise(c.ID(), granted-1, granted+100))
+		require.Equal(t, wire.Refused, raise("somebody", granted, granted+100))
+		require.Equal(t, wire.Refused, raise(c.ID(), granted-1, granted+100))
 		require.Equal(t, granted, token())
-		require.Equal(t, lua.Granted, raise(c.ID(), granted, granted+100))
-		require.Equal(t, lua.Granted, raise(c.ID(), granted, granted+100), "a second time")
+		require.Equal(t, wire.Granted, raise(c.ID(), granted, granted+100))
+		require.Equal(t, wire.Granted, raise(c.ID(), granted, granted+100), "a second time")
 		require.Equal(t, granted+100, token())
-		require.Equal(t, lua.Refused, raise(c.ID(), granted, granted+150), "from where it is no more")
-		require.Equal(t, lua.Granted, raise(c.ID(), granted+100, granted+150), "from where it has risen to")
+		require.Equal(t, wire.Refused, raise(c.ID(), granted, granted+150), "from where it is no more")
+		require.Equal(t, wire.Granted, raise(c.ID(), granted+100, granted+150), "from where it has risen to")
 		require.Equal(t, granted+150, token())
 		before := l.Deadline()
 		kit.Eventually(t, "a renewal of the hold whose token has risen", func() bool {
@@ -288,7 +289,7 @@ func TestATokenRisesOnlyForTheHoldThatItIsNamedBy(t *testing.T) {
 			return l.Deadline().After(before)
 		})
 		kit.Release(t, l)
-		require.Equal(t, lua.Refused, raise(c.ID(), granted+150, granted+200), "of what is not held")
+		require.Equal(t, wire.Refused, raise(c.ID(), granted+150, granted+200), "of what is not held")
 		next := kit.Got(q.Acquire(soon(t)))(t)
 		require.Greater(t, next.Token(), granted+150)
 		kit.Release(t, next)
@@ -303,7 +304,7 @@ func TestTheTokenAfterOneThatHasRisenIsTheNext(t *testing.T) {
 		l := kit.Got(q.Acquire(soon(t)))(t)
 		next := kit.Joins(t, 1, other.Acquire, func(ctx context.Context) (lease.Info, error) { return q.Inspect(ctx) })
 		risen := l.Token() + uint64((5 * time.Second).Microseconds())
-		require.Equal(t, lua.Granted, raised(t, q, c.ID(), l.Token(), risen))
+		require.Equal(t, wire.Granted, raised(t, q, c.ID(), l.Token(), risen))
 		waitqueue.Above(c, risen)
 		l = kit.Next(t, l, next)
 		require.Equal(t, risen+1, l.Token())
@@ -332,7 +333,7 @@ func TestARaisedVoteDoesNotOutliveItsKey(t *testing.T) {
 		q := c.Queue(lua.Redlock, kit.Name(t), terms)
 		l := kit.Got(q.Acquire(t.Context()))(t)
 		synctime.Pass(11 * time.Minute)
-		require.Equal(t, lua.Granted, raised(t, q, c.ID(), l.Token(), uint64(kit.ServerTime(s))))
+		require.Equal(t, wire.Granted, raised(t, q, c.ID(), l.Token(), uint64(kit.ServerTime(s))))
 		require.Greater(t, time.Duration(s.Int("PTTL", keys(t).Lock))*time.Millisecond, time.Until(l.Deadline()))
 		synctime.Pass(90 * time.Second)
 		require.NoError(t, l.Context().Err())

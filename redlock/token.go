@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -75,7 +76,7 @@ func (c *call) raised(i int, l *lease.Lease, known, wanted uint64) {
 		return
 	}
 	switch {
-	case err == nil && r.Status == lua.Granted:
+	case err == nil && r.Status == wire.Granted:
 		v.token, v.raising = wanted, false
 		waitqueue.Above(n.client, wanted)
 	case c.keeper != nil:

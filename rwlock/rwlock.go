@@ -16,6 +16,7 @@ import (
 	"fmt"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -30,8 +31,8 @@ type RWMutex struct {
 // New names a lock. Nothing is sent; a name or an option that cannot be used is reported by the first call.
 func New(c *headwaiter.Client, name string, opts ...Option) *RWMutex {
 	q := c.Queue(lua.RWLock, name, waitqueue.With(opts)).Nested(waitqueue.Reenters).
-		Says(nil, fmt.Sprint(lua.AllReaders))
-	return &RWMutex{read: q.For(lua.Read, 1), write: q.For(lua.Write, lua.AllReaders)}
+		Says(nil, fmt.Sprint(wire.AllReaders))
+	return &RWMutex{read: q.For(wire.Read, 1), write: q.For(wire.Write, wire.AllReaders)}
 }
 
 // Name returns the name of the lock.
@@ -109,13 +110,13 @@ func (m *RWMutex) RDo(ctx context.Context, f func(context.Context) error) error 
 // HoldCount returns how many leases for reading and for writing there are on the hold that ctx comes from. It
 // asks nobody.
 func (m *RWMutex) HoldCount(ctx context.Context) (reads, writes int) {
-	return m.read.HoldCount(ctx, lua.Read), m.read.HoldCount(ctx, lua.Write)
+	return m.read.HoldCount(ctx, wire.Read), m.read.HoldCount(ctx, wire.Write)
 }
 
 // Inspect tells who holds m and who waits. It takes no place in any order. In its numbers a reader has one permit, and
 // a writer all of them.
 func (m *RWMutex) Inspect(ctx context.Context) (lease.Info, error) {
-	info, err := m.read.Inspect(ctx, fmt.Sprint(lua.AllReaders))
+	info, err := m.read.Inspect(ctx, fmt.Sprint(wire.AllReaders))
 	return info, m.wrap("inspect", err)
 }
 

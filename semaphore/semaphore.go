@@ -14,6 +14,7 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/nested"
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -145,7 +146,7 @@ func (s *Semaphore) Drain(ctx context.Context) (*lease.Lease, int64, error) {
 		return nil, 0, s.wrap("drain", s.err)
 	}
 	retry.Given(ctx)
-	l, n, err := nested.Note(ctx, s.key, s.queue.For(lua.Permit, 1).Drain)
+	l, n, err := nested.Note(ctx, s.key, s.queue.For(wire.Permit, 1).Drain)
 	return l, n, s.wrap("drain", err)
 }
 
@@ -153,7 +154,7 @@ func (s *Semaphore) ask(n int64) (waitqueue.Queue, error) {
 	if s.err != nil {
 		return s.queue, s.err
 	}
-	return s.queue.For(lua.Permit, n), countable("a request", n)
+	return s.queue.For(wire.Permit, n), countable("a request", n)
 }
 
 // Available returns how many permits are free. It is less than 0 where more are held than a Resize left. Those
@@ -190,11 +191,11 @@ func (s *Semaphore) resize(ctx context.Context, permits int64) error {
 	switch {
 	case err != nil:
 		return err
-	case r.Has(lua.Unwoken):
+	case r.Has(wire.Unwoken):
 		return s.queue.Unwoken()
-	case r.Status == lua.Mismatch:
+	case r.Status == wire.Mismatch:
 		return fmt.Errorf("%w: it stands for something whose number cannot change, as the stripes of package striped", lease.ErrMismatch)
-	case r.Status != lua.Done:
+	case r.Status != wire.Done:
 		return s.queue.Verdict(&r)
 	}
 	return nil

@@ -4,20 +4,21 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/core"
+	"github.com/headwaiter/headwaiter/internal/notify"
 	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/retry"
-	"github.com/headwaiter/headwaiter/internal/terms"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
 // Acquire waits its turn and returns the hold.
 func (q Queue) Acquire(ctx context.Context) (*lease.Lease, error) {
-	l, _, err := obtain(ctx, q, lua.Wait, nil)
+	l, _, err := obtain(ctx, q, wire.Wait, nil)
 	return l, err
 }
 
@@ -25,14 +26,14 @@ func (q Queue) Acquire(ctx context.Context) (*lease.Lease, error) {
 // otherwise. A client that only keeps what it held is called ([retry.Calling]).
 func (q Queue) Try(ctx context.Context) (*lease.Lease, error) {
 	return retry.Calling(ctx, func(ctx context.Context) (*lease.Lease, error) {
-		l, _, err := obtain(ctx, q, lua.Try, nil)
+		l, _, err := obtain(ctx, q, wire.Try, nil)
 		return l, err
 	}, q.Acquire)
 }
 
 // Drain returns a hold on all permits that are free, and their number, if nobody waits for them.
 func (q Queue) Drain(ctx context.Context) (*lease.Lease, int64, error) {
-	return obtain(ctx, q.For(q.kind, 0), lua.Drain, nil)
+	return obtain(ctx, q.For(q.kind, 0), wire.Drain, nil)
 }
 
 // obtain is one call for a hold, which may be in transit.
@@ -52,27 +53,72 @@ func obtain(ctx context.Context, q Queue, mode string, from *lua.Transit) (*leas
 	if err != nil {
 		return nil, 0, err
 	}
-	w.from, w.ticket.inherits = from, from != nil // Until the answer says.
+	w.from, w.ticket.Inherits = from, from != nil // Until the answer says.
 	l, err := w.toTheEnd()
-	return l, w.taken, err
+	if err != nil {
+		return nil, 0, err
+	}
+	w.entry.mu.Lock()
+	defer w.entry.mu.Unlock()
+	return l, w.ticket.Drained, nil
+}
+
+// wait is one call on its way to a hold. Its core says what it does next: it asks, waits, and leaves if ctx ends first.
+type wait struct {
+	ctx    context.Context
+	ticket *ticket
+	entry  *entry
+	begun  time.Time
+	mode   string                  // try or drain: it does not wait
+	from   *lua.Transit            // where the hold is that it wants; nil: with whom the queue says
+	joined bool                    // it entered the hold of another ticket
+	ahead  [1]*outbox.Item[sender] // room for the releases that its request takes along
 }
 
 // begin makes the ticket of a call, and makes it known before anything is sent (R8).
 func (q Queue) begin(ctx context.Context, mode string) (*wait, error) {
 	begun, t := time.Now(), q.newTicket(ctx)
-	s, err := q.client.register(q.binding, t)
+	t.Begun, t.Try = begun, mode != wire.Wait
+	t.Deadline, _ = ctx.Deadline()
+	e, err := q.client.register(q.binding, t)
 	if err != nil {
 		return nil, err
 	}
 	t.teller.Asked(ctx)
-	return &wait{ctx: ctx, ticket: t, site: s, begun: begun, budget: conn.AttemptTime, mode: mode}, nil
+	return &wait{ctx: ctx, ticket: t, entry: e, begun: begun, mode: mode}, nil
+}
+
+// newTicket makes the ticket of one call, on behalf of the owner that its context names where holds can be entered.
+func (q *binding) newTicket(ctx context.Context) *ticket {
+	var t *ticket
+	var room *notify.Teller
+	if q.client.notifier == nil || q.terms.Untold {
+		t = &ticket{}
+	} else { // What tells of it is of the same allocation.
+		both := &struct {
+			ticket ticket
+			teller notify.Teller
+		}{}
+		t, room = &both.ticket, &both.teller
+	}
+	q.newCaller(&t.caller, room, &t.Call)
+	t.caller.ticket = t
+	terms := &q.terms
+	t.Kind, t.Permits, t.Vote, t.Arrival, t.Limit, t.Joint = q.kind, q.permits, terms.Vote, terms.Arrival, terms.QueueLimit, q.joint
+	t.Renewal, t.MaxHold, t.MinHold = terms.Lease.Truncate(time.Millisecond), terms.MaxHold, terms.MinHold
+	t.WithoutRenewal = terms.WithoutRenewal
+	if q.nesting == Reenters {
+		t.Behalf = ownerOf(ctx)
+	}
+	t.Named(q.client.id(), q.client.numbers.Add(1), q.client.opts.GrantLease)
+	return t
 }
 
 // toTheEnd runs a wait and leaves nothing of it behind where there is no hold.
 func (w *wait) toTheEnd() (*lease.Lease, error) {
 	l, err := w.run()
-	if err != nil || w.joined || w.event != nil {
-		w.site.finish(w.ticket, w.clean)
+	if err != nil || w.joined {
+		w.finish()
 		w.ended(err)
 	}
 	if errors.Is(err, lease.ErrReplicas) {
@@ -83,222 +129,133 @@ func (w *wait) toTheEnd() (*lease.Lease, error) {
 	return l, err
 }
 
+// finish ends the ticket of a call that does not hold.
+func (w *wait) finish() {
+	x := w.entry.begin()
+	w.entry.lock.Finish(&x.Input, &w.ticket.Ticket)
+	w.entry.end(x)
+}
+
+// ended tells how the wait of a call ended without a hold.
+func (w *wait) ended(err error) { w.ticket.teller.Passed(time.Since(w.begun), w.joined, err) }
+
 // awaitEnd waits until a hold that nobody gets is given back, so that the next call finds it free.
 func (w *wait) awaitEnd(ctx context.Context) {
-	over, _ := w.site.verdict(w.ticket)
 	select {
-	case <-over:
+	case <-w.entry.ended(&w.ticket.caller):
 	case <-ctx.Done():
 	}
 }
 
-// wait is one call on its way: to a hold, or past an event. It is the one loop behind every call that blocks:
-// ask, wait, check, and leave if ctx ends first.
-type wait struct {
-	ctx    context.Context
-	event  *Event // nil: it waits for a hold
-	ticket *ticket
-	site   *site
-	begun  time.Time
-	mode   string               // try or drain: it does not wait
-	from   *lua.Transit         // where the hold is that it wants; nil: with whom the queue says
-	budget time.Duration        // of the next ask
-	tries  int                  // repeats since the last answer
-	over   bool                 // its time is, by its context or the limit of a try
-	clean  bool                 // the last answer says that the server has nothing of the ticket
-	joined bool                 // it entered the hold of another ticket
-	taken  int64                // how many permits a drain has
-	ahead  [1]*outbox.Item[end] // room for those that its ask takes along
-}
-
-// run goes from state to state until the ticket holds, or has passed, or cannot.
+// run does what the core says until the call holds or cannot.
 func (w *wait) run() (*lease.Lease, error) {
-	t, s := w.ticket, w.site
+	t, e := w.ticket, w.entry
+	alone := false
 	for {
-		s.mu.Lock()
-		st, place, failure := t.state, t.place, errors.Join(t.err, t.refused)
-		other := s.heldByLocked(t)
+		ended := w.ctx.Err() != nil
+		x := e.begin()
+		step := e.lock.Next(&x.Input, &t.Ticket, ended, alone)
 		var wake <-chan struct{}
-		switch st {
-		case passed, idling, asking, confirming, held, acting:
-		default:
-			wake = t.waking()
+		place := t.Place
+		if step.Do == core.Sleep {
+			wake = e.waking(&t.caller)
 		}
-		s.mu.Unlock()
-		if other != nil {
-			if l, err := s.reenter(w.ctx, other, t.queue); l != nil || err != nil {
+		e.end(x)
+		alone = false
+		switch step.Do {
+		case core.Enter:
+			l, err := e.reenter(w.ctx, step.Hold.Ticket.Owner.(*caller).ticket.hold, t.queue)
+			if l != nil || err != nil {
 				w.joined = true
 				return l, err
 			}
-		}
-		switch {
-		case st == passed:
-			return nil, nil
-		case failure != nil:
-			return nil, w.failed(failure)
-		case w.ctx.Err() != nil:
-			w.over = true
+			alone = true
+			continue
+		case core.TimeOut:
 			return nil, w.failed(retry.WhyEnded(w.ctx))
-		case st == idling || st == asking:
-			if err := w.ask(); err != nil {
-				return nil, w.failed(err)
-			}
-		case st == confirming:
-			if err := w.confirm(); err != nil {
-				return nil, w.failed(err)
-			}
-		case st == held:
-			if l := s.grasp(w.ctx, t, time.Since(w.begun)); l != nil {
+		case core.Ask:
+			step = w.ask()
+		case core.Confirm:
+			step = w.confirm()
+		case core.Take:
+			if l := e.newHold(w.ctx, t, time.Since(w.begun)); l != nil {
 				return l, nil
 			}
-		case st == acting:
-			switch came, err := w.act(); {
-			case err != nil:
-				return nil, w.failed(err)
-			case came:
-				return nil, nil
-			}
-		default:
+		case core.Sleep:
 			select {
 			case <-wake:
 			case <-w.ctx.Done():
 			case <-w.tellLong(place):
 			}
 		}
-	}
-}
-
-// ask sends one ask. An error that will pass is waited out here; any other ends the call.
-func (w *wait) ask() error {
-	a := w.send()
-	err := a.err
-	w.clean = false
-	switch {
-	case err == nil:
-		return w.answered(&a)
-	case w.ctx.Err() != nil:
-		return nil // The loop says how.
-	}
-	passes := w.passes(err)
-	if w.over = passes && w.tryIsOver(); w.over || !passes {
-		return conn.Advise(err)
-	}
-	return w.pause(err)
-}
-
-// tryIsOver reports whether a call that does not wait for its turn has waited out errors for long enough.
-func (w *wait) tryIsOver() bool { return w.mode != lua.Wait && time.Since(w.begun) > retry.TryTime }
-
-// noted keeps an error for what the call says when it ends.
-func (w *wait) noted(err error) {
-	last := retry.Last(w.ctx, conn.Advise(err), nil) // First: a context may wait for the lock.
-	w.site.mu.Lock()
-	defer w.site.mu.Unlock()
-	w.site.answers.Last = cmp.Or(last, w.site.answers.Last)
-}
-
-// pause notes an error that the call waits out, and rests the longer the more there were.
-func (w *wait) pause(err error) error {
-	w.noted(err)
-	w.tries++
-	return w.rest(retry.Backoff(w.tries - 1))
-}
-
-// passes reports whether the call waits for an error to pass.
-func (w *wait) passes(err error) bool {
-	w.site.mu.Lock()
-	defer w.site.mu.Unlock()
-	return w.ticket.passesLocked(err)
-}
-
-// busyBackoffs is how often the backoff doubles between the asks of a call for which there is no room yet: it lasts
-// as long as somebody else's action.
-const busyBackoffs = 4
-
-// answered is what the answer to an ask means to the call.
-func (w *wait) answered(a *answer) error {
-	switch a.Status {
-	case 0: // Not sent: a message was faster.
-	case lua.Late:
-		// The reply has corrected the clock. If it was the way to the server that took long, more helps.
-		w.budget = min(2*w.budget, conn.LongestAttempt)
-		return nil
-	case lua.Busy, lua.Full:
-		if w.event != nil { // Not now, but soon.
-			w.tries++
-			return w.rest(retry.Backoff(min(w.tries-1, busyBackoffs)))
+		if err := w.rest(&step); err != nil {
+			return nil, err
 		}
-		w.clean = true
-		return a.refused
-	case lua.Granted, lua.Waiting, lua.Acting:
-		w.taken = a.drained
-	default:
-		w.clean = true
-		if w.from != nil {
-			return terms.Unadopted(a.States)
-		}
-		return w.ticket.verdict(a.Status, a.States)
 	}
-	w.tries = 0
-	return nil
 }
 
-// rest waits, but not beyond the context.
-func (w *wait) rest(d time.Duration) error {
-	if err := w.site.client.servers.Rest(w.ctx, d); w.ctx.Err() == nil {
-		return err
-	}
-	return nil // The loop says how.
-}
-
-// confirm asks by a renewal whether an old grant still holds, and for what else its terms want. Behind a restart it does so
-// until the server is old enough, and then lets those go first who came first. An error that will pass is waited out here, by a
-// try for as long as by its ask.
-func (w *wait) confirm() error {
-	t, s := w.ticket, w.site
-	_, err := conn.InBackground(w.ctx, s.client.servers, func() (lua.Reply, error) { return s.confirm(t) })
-	s.mu.Lock()
-	if err == nil {
-		s.answers.Last = nil
-	}
-	left := time.Until(t.believed)
-	if left > 0 && w.mode != lua.Wait {
-		t.refused = fmt.Errorf("%w: %w", lease.ErrBusy, lease.ErrRestarted)
-	}
-	waited := t.state == held && !t.believed.IsZero()
-	if waited {
-		t.believed = time.Time{}
-	}
-	s.mu.Unlock()
-	if waited && w.mode == lua.Wait {
+// rest waits as long as a step of the call says, but not beyond its context, or returns the error with which it ends.
+func (w *wait) rest(step *core.Step) error {
+	switch step.Do {
+	case core.Fail:
+		return w.failed(step.Err)
+	case core.GiveWay:
 		w.giveWay()
+	case core.Pause:
+		if err := w.entry.client.servers.Rest(w.ctx, step.Rest); err != nil && w.ctx.Err() == nil {
+			return w.failed(err)
+		}
 	}
-	if left > 0 && err == nil && w.mode == lua.Wait {
-		_ = w.rest(min(left, t.queue.terms.Lease/3)) // The hold, which nobody has yet, is renewed meanwhile.
-	}
-	if err == nil || w.ctx.Err() != nil {
-		return nil
-	}
-	if w.over = w.passes(err) && w.tryIsOver(); w.over {
-		w.noted(err)
-		return conn.Advise(err)
-	}
-	_ = w.pause(err) // ErrClosed is in the ticket too.
 	return nil
+}
+
+// ask sends one acquire request, and returns what the call does next.
+func (w *wait) ask() core.Step {
+	step, err := w.send()
+	if err == nil || w.ctx.Err() != nil {
+		return step
+	}
+	f := failure(err)
+	x := w.entry.begin()
+	defer w.entry.end(x)
+	return w.entry.lock.Retry(&x.Input, &w.ticket.Ticket, &f)
+}
+
+// confirm asks by a renewal whether an old grant still holds, and for what else its terms want. It returns what the call does next.
+func (w *wait) confirm() core.Step {
+	t, e := w.ticket, w.entry
+	_, err := conn.InBackground(w.ctx, e.client.servers, func() (struct{}, error) { return struct{}{}, e.confirm(t) })
+	f := failure(err)
+	ended := w.ctx.Err() != nil
+	x := e.begin()
+	defer e.end(x)
+	return e.lock.AfterConfirm(&x.Input, &t.Ticket, &f, ended)
 }
 
 // failed wraps why the call ends with how far it came.
 func (w *wait) failed(err error) error {
-	if errors.Is(err, lease.ErrBusy) || w.clean && w.ticket.arrival == 0 {
+	t, e := w.ticket, w.entry
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if errors.Is(err, lease.ErrBusy) || t.Clean && t.Arrival == 0 {
 		return err // At once.
 	}
-	t, s := w.ticket, w.site
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := &lease.WaitError{Place: t.place, Waited: time.Since(w.begun), Last: cmp.Or(s.answers.Last, t.deafness), Err: err}
-	e.Unanswered = w.over && (!t.answered || s.answers.Silent())
-	if w.event != nil {
-		e.Place = -1
+	return &lease.WaitError{
+		Place: t.Place, Waited: time.Since(w.begun), Last: cmp.Or(e.lock.Last, t.Deafness), Err: err,
+		Unanswered: t.Over && (t.Unanswered() || e.lock.Silent(time.Now())),
 	}
-	return e
+}
+
+// tellLong tells of a wait that lasts for longer than it should, and returns what tells when to look for that; nil if
+// nobody wants to know.
+func (w *wait) tellLong(place int) <-chan time.Time {
+	if w.ticket.teller == nil {
+		return nil
+	}
+	w.entry.act.Lock()
+	defer w.entry.act.Unlock()
+	if left, wanted := w.ticket.teller.Waits(place, time.Since(w.begun)); wanted {
+		return time.After(left)
+	}
+	return nil
 }

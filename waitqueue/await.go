@@ -1,12 +1,21 @@
 package waitqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
-	"github.com/headwaiter/headwaiter/internal/trust"
+	"github.com/headwaiter/headwaiter/internal/core"
+	"github.com/headwaiter/headwaiter/internal/event"
+	"github.com/headwaiter/headwaiter/internal/notify"
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/wire"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -24,199 +33,296 @@ type Event struct {
 	Open *lua.Script
 }
 
+// A party is what is kept of one call that waits for an event.
+type party struct {
+	event.Waiter
+	caller
+	watch *watch
+	stop  func() // ends the action that it runs; guarded by act
+}
+
+// attendance is one call on its way past an event.
+type attendance struct {
+	ctx   context.Context
+	event *Event
+	party *party
+	watch *watch
+	begun time.Time
+}
+
 // Await waits for an event and returns what its scripts say of the call's place. If ctx ends first, it leaves
 // and returns an error that wraps the context's and its cause.
 func (q Queue) Await(ctx context.Context, e Event) (place int, err error) {
 	if err := q.usable(ctx); err != nil {
 		return 0, err
 	}
-	w, err := q.begin(ctx, lua.Wait)
+	begun, p := time.Now(), q.newParty()
+	p.Begun = begun
+	p.Deadline, _ = ctx.Deadline()
+	w, err := q.client.attend(q.binding, p)
 	if err != nil {
 		return 0, err
 	}
-	w.event = &e
-	done := false
+	p.teller.Asked(ctx)
+	a := &attendance{ctx: ctx, event: &e, party: p, watch: w, begun: begun}
+	err = errPanicked // Unless the call comes back.
 	defer func() {
-		if !done { // The action panicked.
-			w.site.finish(w.ticket, false)
-			w.ended(errPanicked)
-		}
+		x := w.begin()
+		w.event.Finish(&x.Input, &p.Waiter)
+		w.end(x)
+		p.teller.Passed(time.Since(begun), false, err)
 	}()
-	_, err = w.toTheEnd()
-	done = true
-	return w.ticket.place, err
+	err = a.run()
+	return p.Place, err
 }
 
 // errPanicked is what an observer is told of a call whose action panicked.
 var errPanicked = errors.New("its action panicked")
 
+// newParty makes what is kept of one call.
+func (q *binding) newParty() *party {
+	p := &party{}
+	var room *notify.Teller
+	if q.client.notifier != nil && !q.terms.Untold {
+		room = &notify.Teller{}
+	}
+	q.newCaller(&p.caller, room, &p.Call)
+	p.caller.party = p
+	p.Takes = min(q.client.opts.GrantLease.Truncate(time.Millisecond), p.Lease)
+	p.Text = wire.Ticket{
+		Client: q.client.id(), Number: q.client.numbers.Add(1), Vote: q.terms.Vote, Kind: q.kind, Permits: q.permits, Lease: p.Lease, Grant: p.Takes,
+	}.String()
+	return p
+}
+
+// run does what the core says until the event has come or cannot.
+func (a *attendance) run() error {
+	p, w := a.party, a.watch
+	for {
+		ended := a.ctx.Err() != nil
+		x := w.begin()
+		step := w.event.Next(&p.Waiter, ended)
+		var wake <-chan struct{}
+		place := p.Place
+		if step.Do == core.Sleep {
+			wake = w.waking(&p.caller)
+		}
+		w.end(x)
+		switch step.Do {
+		case core.Return:
+			return nil
+		case core.TimeOut:
+			return a.failed(retry.WhyEnded(a.ctx))
+		case core.Ask:
+			step = a.ask()
+		case core.Act:
+			came, err := a.act()
+			switch {
+			case err != nil:
+				return a.failed(err)
+			case came:
+				return nil
+			}
+		case core.Sleep:
+			select {
+			case <-wake:
+			case <-a.ctx.Done():
+			case <-a.tellLong(place):
+			}
+		}
+		switch step.Do {
+		case core.Fail:
+			return a.failed(step.Err)
+		case core.Pause:
+			if err := w.client.servers.Rest(a.ctx, step.Rest); err != nil && a.ctx.Err() == nil {
+				return a.failed(err)
+			}
+		}
+	}
+}
+
+// failed wraps why the call ends with how far it came.
+func (a *attendance) failed(err error) error {
+	p, w := a.party, a.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p.Clean && p.Generation == 0 {
+		return err // At once.
+	}
+	return &lease.WaitError{
+		Place: -1, Waited: time.Since(a.begun), Last: cmp.Or(w.event.Last, p.Deafness), Err: err,
+		Unanswered: p.Over && (p.Unanswered() || w.event.Silent(time.Now())),
+	}
+}
+
+// tellLong tells of a wait that lasts for longer than it should, and returns what tells when to look for that; nil if
+// nobody wants to know.
+func (a *attendance) tellLong(place int) <-chan time.Time {
+	if a.party.teller == nil {
+		return nil
+	}
+	a.watch.act.Lock()
+	defer a.watch.act.Unlock()
+	if left, wanted := a.party.teller.Waits(place, time.Since(a.begun)); wanted {
+		return time.After(left)
+	}
+	return nil
+}
+
+// ask sends the request of the call, and returns what the call does next.
+func (a *attendance) ask() core.Step {
+	w, c := a.watch, a.watch.client
+	n := w.node()
+	attempted := n.Attempt(a.party.Budget)
+	x := w.begin()
+	q, ok := w.event.BeginAcquire(&x.Input, &a.party.Waiter, attempted.Sent)
+	w.end(x)
+	if !ok {
+		return core.Step{} // A message was faster, or the call is ending.
+	}
+	args := a.args(n, &q, &attempted)
+	c.stats.Asks.Add(1)
+	j := w.job(w.proto.Ask, w.keys.All(), args)
+	var step core.Step
+	var err error
+	if a.ctx.Done() == nil || !n.Sluggish() {
+		step, err = a.replied(&q, &attempted, c.servers.RunBehind(a.ctx, nil, j.Script, j.Keys, j.Args...))
+	} else {
+		begun := false
+		step, err = conn.InBackground(a.ctx, c.servers, func() (core.Step, error) {
+			begun = true
+			if a.ctx.Err() != nil {
+				a.unsent()
+				return core.Step{}, a.ctx.Err()
+			}
+			return a.replied(&q, &attempted, c.servers.Patiently(n, nil, j.Script, j.Keys, j.Args))
+		})
+		if errors.Is(err, lease.ErrClosed) && !begun {
+			a.unsent()
+		}
+	}
+	if err == nil || a.ctx.Err() != nil {
+		return step
+	}
+	f := failure(err)
+	x = w.begin()
+	defer w.end(x)
+	return w.event.Retry(&x.Input, &a.party.Waiter, &f)
+}
+
+func (a *attendance) unsent() {
+	x := a.watch.begin()
+	a.watch.event.Unsent(&x.Input, &a.party.Waiter)
+	a.watch.end(x)
+}
+
+// args are what the script of the request gets.
+func (a *attendance) args(n *conn.Node, q *event.Acquire, attempted *conn.Attempt) []string {
+	queue := a.party.queue
+	c, since := queue.client, ""
+	if !q.LostSince.IsZero() {
+		earliest := n.Clock.AtLeast(q.LostSince)
+		if since = strconv.FormatInt(earliest, 10); earliest == 0 {
+			attempted.NotAfter = "0" // Of a node that has not answered yet it is first asked what time it is.
+		}
+	}
+	_, phase := queue.terms.First()
+	args := []string{
+		q.Text, q.Mode, attempted.NotAfter, strconv.FormatInt(q.Generation, 10), strconv.FormatInt(queue.terms.HeadStart(), 10), c.highest(),
+		c.servers.Counted(), phase, c.who,
+	}
+	args = append(args, queue.extras...)
+	if a.event.Extras != nil {
+		args = append(args, a.event.Extras(since, strconv.FormatInt(q.Seen, 10))...)
+	}
+	return args
+}
+
+// replied takes in the answer to the request, or its lack.
+func (a *attendance) replied(q *event.Acquire, attempted *conn.Attempt, res rueidis.RedisResult) (core.Step, error) {
+	w := a.watch
+	r, err := w.proto.DecodeEvent(w.proto.Ask, res)
+	var refusal error
+	if err == nil {
+		w.client.saw(w.node(), *attempted, w.proto, w.name, r.Head, 0)
+		switch r.Status {
+		case wire.Granted, wire.Waiting, wire.Acting, wire.Late, wire.Busy, wire.Full:
+		default:
+			refusal = a.party.queue.verdict(r.Status, r.States)
+		}
+	}
+	f := failure(err)
+	x := w.begin()
+	defer w.end(x)
+	return w.event.OnReply(&x.Input, q, attempt(attempted), &r, &f, refusal), err
+}
+
 // act runs the action of a call, tells the server how it ended, and reports whether the event has come with that.
-func (w *wait) act() (came bool, err error) {
-	t, s := w.ticket, w.site
-	ctx, cancel := context.WithCancel(w.ctx)
+func (a *attendance) act() (came bool, err error) {
+	p, w := a.party, a.watch
+	ctx, cancel := context.WithCancel(a.ctx)
 	defer cancel()
-	s.mu.Lock()
-	if t.refused != nil || t.err != nil {
-		s.mu.Unlock()
+	stops := func(stop func()) (goesOn bool) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.act.Lock()
+		defer w.act.Unlock()
+		if goesOn = p.MayAct(); goesOn || stop == nil {
+			p.stop = stop
+		}
+		return goesOn
+	}
+	if !stops(cancel) {
 		return false, nil // The loop says how.
 	}
-	t.stop = cancel
-	s.mu.Unlock()
 	ok := false
 	var failure error
 	defer func() {
 		if !ok && failure == nil {
-			_, _ = w.open(false) // It panicked, and goes on to.
+			_, _ = a.open(false) // It panicked, and goes on to.
 		}
 	}()
-	failure = w.event.Act(ctx)
+	failure = a.event.Act(ctx)
 	ok = failure == nil
-	s.mu.Lock()
-	t.stop = nil
-	ended := t.refused != nil || t.err != nil // Before open: what is heard of that is this call's own doing.
-	s.mu.Unlock()
-	r, err := w.open(ok)
+	goesOn := stops(nil) // Before open: what is heard of that is this call's own doing.
+	r, err := a.open(ok)
 	switch {
-	case ended:
+	case !goesOn:
 		return false, nil // The loop says how.
 	case failure != nil:
-		w.clean = err == nil
+		a.cleanIf(err == nil)
 		return false, failure
 	case err != nil:
 		return false, err
-	case r.Status != lua.Granted:
-		w.clean = true
-		return false, t.verdict(r.Status, r.States)
+	case r.Status != wire.Granted:
+		a.cleanIf(true)
+		return false, p.queue.verdict(r.Status, r.States)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t.place = r.Index
-	if t.state == acting { // Else the client was closed meanwhile, and its end is under way. The event has come all the same.
-		t.to(passed)
-	}
+	x := w.begin()
+	w.event.Acted(&x.Input, &p.Waiter, r.Index)
+	w.end(x)
 	return true, nil
+}
+
+// cleanIf notes whether the server has nothing of the call any more.
+func (a *attendance) cleanIf(clean bool) {
+	a.watch.mu.Lock()
+	defer a.watch.mu.Unlock()
+	a.party.Clean = clean
 }
 
 // open tells the server how the action ended. The others wait for it, so it outlasts the call's context by
 // some time.
-func (w *wait) open(ok bool) (lua.EventReply, error) {
-	t, result := w.ticket, "0"
+func (a *attendance) open(ok bool) (wire.EventReply, error) {
+	p, result := a.party, "0"
 	if ok {
 		result = "1"
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), t.queue.terms.Lease)
+	q := p.queue
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), q.terms.Lease)
 	defer cancel()
-	_, r, err := t.queue.call(ctx, t.queue.keys.All(), w.event.Open, 0, conn.Mendable, func(a Attempt) []string {
-		return []string{t.text, strconv.FormatInt(t.arrival, 10), result, a.NotAfter}
+	_, r, err := q.call(ctx, q.keys.All(), a.event.Open, 0, conn.Mendable, func(at Attempt) []string {
+		return []string{p.Text, strconv.FormatInt(p.Generation, 10), result, at.NotAfter}
 	})
-	return t.queue.proto.Event(&r), err
-}
-
-// sightOf is what a reply to waiters for an event says of when to look again.
-func sightOf(r *lua.EventReply) trust.Sight { return trust.SightOf(r.Waiting, r.Now, r.Until, 0) }
-
-// told takes in the answer to an ask for an event, or its lack.
-func (s *site) told(q *ask, r *lua.EventReply, err error) {
-	t := q.ticket
-	s.mu.Lock()
-	s.landedLocked(t, q.text, q.Attempt, err)
-	if err == nil {
-		s.eventAnsweredLocked(t, r, q.hearing)
-	}
-	s.mu.Unlock()
-	if err == nil {
-		s.client.saw(s.node(), q.Attempt, s.proto, s.name, r.Head, 0)
-		if r.Status == lua.Waiting || r.Status == lua.Acting {
-			s.await(t, sightOf(r), true)
-		}
-		askPool.Put(q)
-	}
-}
-
-// eventAnsweredLocked notes what the answer to an ask for an event says; hearing says how often the channel was
-// confirmed before the ask was sent.
-func (s *site) eventAnsweredLocked(t *ticket, r *lua.EventReply, hearing int) {
-	s.generation = max(s.generation, r.Generation)
-	if t.state != asking {
-		return
-	}
-	switch r.Status {
-	case lua.Granted:
-		t.place = r.Index
-		t.passLocked()
-	case lua.Waiting, lua.Acting:
-		t.place, t.arrival = r.Index, r.Awaited
-		switch {
-		case r.Status == lua.Acting:
-			t.to(acting)
-		case s.hearsLocked():
-			t.to(waiting)
-			t.tellQueuedLocked(r.Waiting)
-		default:
-			t.to(subscribing)
-		}
-		if t.arrival <= s.news || s.hearsLocked() && s.trust.Confirmed != hearing {
-			s.startCheckLocked() // The message may have overtaken the answer, or come before the subscription.
-		}
-	}
-}
-
-// eventCheckedLocked takes in what a check says of a ticket that waits for an event, and of those that are like it.
-func (s *site) eventCheckedLocked(t *ticket, state string, waiters int) {
-	if s.proto.End != nil {
-		t.seenLocked(state, waiters)
-		return
-	}
-	arrival := t.arrival
-	for _, alike := range s.tickets {
-		if alike.arrival == arrival {
-			alike.seenLocked(state, waiters)
-		}
-	}
-}
-
-func (t *ticket) seenLocked(state string, waiters int) {
-	if !t.waits() {
-		return
-	}
-	switch state {
-	case lua.StateGranted:
-		t.passLocked()
-	case lua.StateBroken:
-		t.refuseLocked(t.verdict(lua.Broken, nil))
-	case lua.StateForgotten:
-		t.refuseLocked(t.verdict(lua.Refused, []string{state}))
-	default:
-		if t.state == subscribing {
-			t.to(waiting)
-			t.tellQueuedLocked(waiters)
-		}
-	}
-}
-
-// eventLocked takes in the news of an event. What a message does not say for certain a check finds out.
-func (s *site) eventLocked(m lua.Message) {
-	s.news = max(s.news, m.Generation)
-	s.generation = max(s.generation, m.Generation)
-	unsure := false
-	for _, t := range s.tickets {
-		switch {
-		case !t.waits():
-		case s.proto.Latest:
-			if t.arrival <= m.Generation {
-				t.passLocked()
-			}
-		case t.arrival < m.Generation:
-			unsure = true
-		case t.arrival > m.Generation:
-			// Old news.
-		case m.Kind == lua.MessageOpen:
-			t.passLocked()
-		default:
-			t.refuseLocked(t.verdict(lua.Broken, nil))
-		}
-	}
-	if unsure {
-		s.startCheckLocked()
-	}
+	return q.proto.Event(&r), err
 }

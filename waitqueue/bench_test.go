@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/notify"
 	"github.com/headwaiter/headwaiter/internal/renewals"
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
@@ -98,12 +99,7 @@ func BenchmarkRenewals(b *testing.B) {
 		q := benchQueue(c, i)
 		l := must.Got(q.Acquire(b.Context()))(b)
 		defer func() { require.NoError(b, l.Release(context.Background())) }()
-		s := c.siteLocked(q.binding)
-		s.mu.Lock()
-		for _, t := range s.tickets {
-			batch = append(batch, t.hold)
-		}
-		s.mu.Unlock()
+		batch = append(batch, q.shareOf(l).hold)
 	}
 	require.Len(b, batch, renewals.Batch)
 	b.ReportAllocs()
@@ -142,28 +138,28 @@ var room notify.Teller
 // tellAll is what is told of a call that waits, holds, is renewed and released: all that a cycle can meet.
 func tellAll(ctx context.Context, w *wait, h *hold, now time.Time) {
 	t := w.ticket
-	t.teller = t.site.client.notifier.Teller(&room, "lock", "name", &t.text)
-	h.use.teller = t.teller
+	t.teller = w.entry.client.notifier.Teller(&room, "lock", "name", &t.Text)
+	h.told = t.teller
 	t.teller.Asked(ctx)
-	t.tellQueuedLocked(1)
+	t.teller.Queued(1, 1)
 	t.teller.Granted(ctx, 1, time.Second, "")
-	t.teller.Tell(observe.Observation{Moment: observe.Renewed, Token: h.token, Margin: time.Second})
-	h.tellLongLocked(now, now)
-	h.tellLostLocked(nil)
-	h.use.teller.Note()
+	t.teller.Tell(observe.Observation{Moment: observe.Renewed, Token: h.Token, Margin: time.Second})
+	h.told.Holds(h.UseToken, time.Second)
+	h.tellLost(nil)
+	h.told.Note()
 	h.released(time.Second, nil)
 	w.ended(nil)
-	t.site.tell(observe.Observation{Moment: observe.Woken, Count: 1})
-	t.site.client.notifier.Served("lock", "name", 1, 1, true, false)
+	w.entry.tell(observe.Observation{Moment: observe.Woken, Count: 1})
+	w.entry.client.notifier.Served("lock", "name", 1, 1, true, false)
 }
 
 // observedBy returns a call of a client with the given observer.
 func observedBy(o observe.Observer) (*wait, *hold) {
 	c := &client{notifier: notify.New(o, nil, time.Minute, 0, "who")}
-	s := &site{client: c, proto: lua.Fairlock, name: "name"}
-	q := &binding{client: c, proto: s.proto, name: s.name}
-	t := &ticket{site: s, queue: q, state: waiting, text: "text"}
-	return &wait{ticket: t, site: s, begun: time.Now()}, &hold{ticket: t, use: use{since: time.Now()}}
+	e := &entry{site: site{client: c, proto: lua.Fairlock, name: "name"}}
+	t := &ticket{entry: e}
+	t.Text, t.queue = "text", &binding{client: c, proto: e.proto, name: e.name}
+	return &wait{ticket: t, entry: e, begun: time.Now()}, &hold{ticket: t, Hold: core.Hold{Since: time.Now()}}
 }
 
 func TestWhereNobodyLooksNothingIsAllocated(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -28,7 +29,7 @@ type Attempt struct {
 // an attempt. Call gives up when ctx ends, and after limit if that is not 0; then the error wraps [lease.ErrOutcomeUnknown]
 // if the script may have run, or may run still: not after the next call of this client about the name has returned.
 func Call[R any](ctx context.Context, q Queue, request lua.Request[R], limit time.Duration, args func(Attempt) []string) (R, error) {
-	var t lua.Tuple
+	var t wire.Tuple
 	err := q.settle(ctx)
 	if err == nil {
 		_, t, err = q.call(ctx, q.keys.All(), request.Script, limit, conn.Transient, args)
@@ -49,9 +50,9 @@ func (q *binding) settle(ctx context.Context) error {
 // returns the last attempt too.
 func (q *binding) call(
 	ctx context.Context, keys []string, script *lua.Script, limit time.Duration, passes func(error) bool, args func(Attempt) []string,
-) (conn.Attempt, lua.Tuple, error) {
+) (conn.Attempt, wire.Tuple, error) {
 	var a conn.Attempt
-	var r lua.Tuple
+	var r wire.Tuple
 	retry.Given(ctx)
 	switch {
 	case q.err != nil:
@@ -72,7 +73,7 @@ func (q *binding) call(
 	}
 	c := q.client
 	each := func(a conn.Attempt) []string { return args(Attempt{a.NotAfter, c.highest(), c.servers.Counted()}) }
-	late := func(n *conn.Node, a conn.Attempt, r lua.Head) { c.saw(n, a, q.proto, q.name, r, 0) }
+	late := func(n *conn.Node, a conn.Attempt, r wire.Head) { c.saw(n, a, q.proto, q.name, r, 0) }
 	var err error
 	if script.Plain() != nil {
 		a, r, err = c.servers.Once(ctx, script, keys, last, each, late)
@@ -86,11 +87,13 @@ func (q *binding) call(
 }
 
 // took takes in a reply to a request that belongs to no ticket.
-func (q *binding) took(a conn.Attempt, r *lua.Tuple) {
-	c, s := q.client, q.client.known(q.keys.Site)
-	if reply := q.proto.Reply(r); s != nil && reply != nil {
-		s.absorb(a, reply, false)
-		return
+func (q *binding) took(a conn.Attempt, r *wire.Tuple) {
+	c := q.client
+	if reply := q.proto.Reply(r); reply != nil {
+		if e, _ := c.known(q.keys.Site).(*entry); e != nil {
+			e.absorb(a, reply)
+			return
+		}
 	}
 	c.saw(c.servers.NodeOf(q.keys.Lock), a, q.proto, q.name, r.Head(), q.proto.Token(r))
 }
@@ -118,21 +121,21 @@ type Holding struct {
 // l ends, with the cause of that, and after limit if that is not 0. Without a limit somebody waits for l: what the server refuses
 // until it is mended is sent again too. If the server says that l does not hold any more, l is lost at once, and the error is
 // why. The lease of another name is [lease.ErrNotHeld].
-func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, request lua.Request[lua.Head], limit time.Duration, args func(Holding, Attempt) []string) (lua.Head, error) {
+func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, request lua.Request[wire.Head], limit time.Duration, args func(Holding, Attempt) []string) (wire.Head, error) {
 	retry.Given(ctx)
 	if err := q.settle(ctx); err != nil {
-		return lua.Head{}, err
+		return wire.Head{}, err
 	}
 	sh := q.shareOf(l)
 	if sh == nil {
-		return lua.Head{}, fmt.Errorf("%w: the lease is one of another name", lease.ErrNotHeld)
+		return wire.Head{}, fmt.Errorf("%w: the lease is one of another name", lease.ErrNotHeld)
 	}
 	if l.Context().Err() != nil {
-		return lua.Head{}, context.Cause(l.Context())
+		return wire.Head{}, context.Cause(l.Context())
 	}
-	c, h, s := q.client, sh.hold, sh.hold.ticket.site
+	c, h, e := q.client, sh.hold, sh.hold.ticket.entry
 	x := Holding{
-		Ticket: h.ticket.text, Token: strconv.FormatUint(h.token, 10), Who: c.who,
+		Ticket: h.ticket.Text, Token: strconv.FormatUint(h.Token, 10), Who: c.who,
 		Number: strconv.FormatUint(c.numbers.Add(1), 10),
 	}
 	during, cancel := context.WithCancelCause(ctx)
@@ -147,15 +150,13 @@ func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, request lua.Request
 	switch {
 	case err != nil && ctx.Err() == nil && during.Err() != nil: // What ended is the hold.
 		return r, conn.Unsure(errors.Is(err, lease.ErrOutcomeUnknown), context.Cause(during))
-	case err != nil || r.Status != lua.Refused:
+	case err != nil || r.Status != wire.Refused:
 		return r, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	turn := e.begin()
+	defer e.end(turn)
 	if cause := context.Cause(l.Context()); cause != nil {
 		return r, cause // It has ended meanwhile.
 	}
-	cause := h.lossOfLocked(&r)
-	h.loseLocked(cause)
-	return r, cause
+	return r, e.lock.Refuse(&turn.Input, &h.Hold, &r)
 }

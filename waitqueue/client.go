@@ -1,7 +1,6 @@
 package waitqueue
 
 import (
-	"context"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -16,11 +15,10 @@ import (
 	"github.com/headwaiter/headwaiter/internal/outside"
 	"github.com/headwaiter/headwaiter/internal/renewals"
 	"github.com/headwaiter/headwaiter/internal/retry"
-	"github.com/headwaiter/headwaiter/internal/shares"
 	"github.com/headwaiter/headwaiter/internal/terms"
 	"github.com/headwaiter/headwaiter/internal/timers"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
 )
 
@@ -43,13 +41,13 @@ type client struct {
 	stats    notify.Counters
 	notifier *notify.Notifier // nil: nobody looks
 	renewals renewals.Renewals
-	looks    timers.Batch[*site] // that are usual, and due
-	ends     outbox.Outbox[end]
+	looks    timers.Batch[*entry] // that are usual, and due
+	ends     outbox.Outbox[sender]
 
-	// Locks are taken in this order: that of a layer, the client's, a site's, and one of those that nothing is called under:
-	// of the timers, the ends, the renewals and looks that are due, the routes, a listener, and of the work.
+	// Locks are taken in this order: that of a layer, the client's, a site's mu, its act, and one of those that nothing is called
+	// under: of the timers, the ends, the renewals and looks that are due, the routes, a listener, and of the work.
 	mu      sync.Mutex // guards the fields below
-	sites   map[string]*site
+	sites   map[string]known
 	layers  map[any]Layer
 	closing bool // no new calls
 
@@ -78,7 +76,7 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 	}
 	w := wires(o)
 	c := &client{
-		opts: o, who: names.Who(o.Name), born: time.Now(), sites: make(map[string]*site), layers: make(map[any]Layer), gone: make(chan struct{}),
+		opts: o, who: names.Who(o.Name), born: time.Now(), sites: make(map[string]known), layers: make(map[any]Layer), gone: make(chan struct{}),
 	}
 	c.notifier = notify.New(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, c.who)
 	w.Who, w.Hear, w.Flush, w.Requests = c.who, c.told, c.flush, c.notifier.Requests("redis")
@@ -95,7 +93,7 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 	c.name.Store(&id)
 	c.renewals.Servers, c.renewals.Sent = c.servers, &c.stats.Renewals
 	c.ends.Spawn = c.servers.Spawn
-	c.ends.Send = func(to *conn.Node, batch []*end) { c.send(to, nil, batch) }
+	c.ends.Send = func(to *conn.Node, batch []*sender) { c.send(to, nil, batch) }
 	if err := c.servers.Probe(retry.TryTime); err != nil {
 		c.shut()
 		return nil, err
@@ -119,71 +117,67 @@ func (c *Client) ID() string { return c.id() }
 
 func (c *client) id() string { return *c.name.Load() }
 
-// register returns the site of a queue with a new ticket in it.
-func (c *client) register(q *binding, t *ticket) (*site, error) {
+// register makes the ticket of a call known.
+func (c *client) register(q *binding, t *ticket) (*entry, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing {
 		return nil, lease.ErrClosed
 	}
-	s := c.siteLocked(q)
-	s.mu.Lock()
-	t.site = s
-	if lua.TicketClient(t.text) != s.id {
-		t.number() // The client has drawn another identity since.
+	e := c.entryLocked(q)
+	t.entry = e
+	if wire.TicketClient(t.Text) != e.id { // The client has drawn another identity since.
+		t.Named(e.id, c.numbers.Add(1), c.opts.GrantLease)
 	}
-	s.tickets[t.text] = t
-	s.used = time.Now()
-	s.mu.Unlock()
+	x := e.begin()
+	e.lock.Register(&x.Input, &t.Ticket)
+	e.end(x)
 	if q.terms.History > 0 {
-		s.history.Store(int32(q.terms.History))
+		e.history.Store(int32(q.terms.History))
 	}
-	return s, nil
+	return e, nil
+}
+
+// attend makes a call that waits for an event known.
+func (c *client) attend(q *binding, p *party) (*watch, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
+		return nil, lease.ErrClosed
+	}
+	w, _ := c.sites[q.keys.Site].(*watch)
+	if w == nil {
+		w = newWatch(c, q)
+		c.useLocked(q, w)
+	}
+	p.watch = w
+	x := w.begin()
+	w.event.Register(&x.Input, &p.Waiter)
+	w.end(x)
+	return w, nil
 }
 
 // known returns the site that is found by a key, if there is one.
-func (c *client) known(key string) *site {
+func (c *client) known(key string) known {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sites[key]
 }
 
-// siteLocked returns the site of a queue, which it makes if there is none.
-func (c *client) siteLocked(q *binding) *site {
-	s := c.sites[q.keys.Site]
-	if s == nil {
-		s = newSite(c, q)
-		c.sites[q.keys.Site] = s
-		c.servers.Used(true)
+// entryLocked returns the entry of a queue, which it makes if there is none.
+func (c *client) entryLocked(q *binding) *entry {
+	e, _ := c.sites[q.keys.Site].(*entry)
+	if e == nil {
+		e = newEntry(c, q)
+		c.useLocked(q, e)
 	}
-	return s
+	return e
 }
 
-// newTicket makes the ticket of one call, on behalf of the owner that its context names where holds can be entered.
-func (q *binding) newTicket(ctx context.Context) *ticket {
-	var t *ticket
-	var room *notify.Teller
-	notifier := q.client.notifier
-	if q.terms.Untold {
-		notifier = nil
-	}
-	if notifier == nil {
-		t = &ticket{}
-	} else { // What tells of it is of the same allocation.
-		both := &struct {
-			ticket ticket
-			teller notify.Teller
-		}{}
-		t, room = &both.ticket, &both.teller
-	}
-	t.queue, t.place, t.arrival, t.bound, t.joint = q, -1, q.terms.Arrival, terms.Bound(q.terms.QueueLimit), q.joint
-	t.teller = notifier.Teller(room, q.proto.Kind, q.name, &t.text)
-	if q.nesting == Reenters {
-		t.owner = shares.OwnerOf(ctx)
-	}
-	t.takes = min(q.client.opts.GrantLease.Truncate(time.Millisecond), t.lease())
-	t.number()
-	return t
+// useLocked notes that the client uses a name.
+func (c *client) useLocked(q *binding, k known) {
+	c.sites[q.keys.Site] = k
+	c.servers.Used(true)
 }
 
 // Options is what a client needs to know. Only Redis.InitAddress must be set.

@@ -12,14 +12,13 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
-	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/names"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/terms"
 	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -205,47 +204,33 @@ func TestAnAskWithoutABoundIsWhatItAlwaysWas(t *testing.T) {
 		q := c.Queue(p, "name", terms).Says(nil, extras...)
 		tk := q.newTicket(t.Context())
 		s := must.Got(c.register(q.binding, tk))(t)
-		a := (&wait{ctx: t.Context(), ticket: tk, site: s, budget: conn.AttemptTime, mode: lua.Wait}).prepare(s.node())
-		text := tk.text
+		w := &wait{ctx: t.Context(), ticket: tk, entry: s, mode: wire.Wait}
+		a := w.prepare(s.node())
+		text := tk.Text
 		s.unsent(tk)
-		s.finish(tk, true)
+		tk.Clean = true
+		w.finish()
 		return a, text
 	}
 	limited := DefaultTerms()
 	limited.QueueLimit = 3
 
 	a, text := ask(lua.Fairlock, DefaultTerms())
-	plain := []string{text, lua.Look, a.NotAfter, "", "0", "0", "1", lua.PhaseHeld}
+	plain := []string{text, wire.Look, a.attempt.NotAfter, "", "0", "0", "1", wire.PhaseHeld}
 	require.Equal(t, plain, a.args)
-	require.Equal(t, 3, a.light)
+	require.Equal(t, 3, a.fast)
 	a, text = ask(lua.Fairlock, limited)
-	plain[0], plain[1], plain[2] = text, "look 3", a.NotAfter
+	plain[0], plain[1], plain[2] = text, "look 3", a.attempt.NotAfter
 	require.Equal(t, plain, a.args)
-	require.Equal(t, 3, a.light)
+	require.Equal(t, 3, a.fast)
 
 	a, text = ask(lua.Semaphore, DefaultTerms(), "5")
-	plain = []string{text, lua.Look, a.NotAfter, "0", "0", c.highest(), "1", lua.PhaseHeld, c.who, "5", c.made}
+	plain = []string{text, wire.Look, a.attempt.NotAfter, "0", "0", c.highest(), "1", wire.PhaseHeld, c.who, "5", c.made}
 	require.Equal(t, plain, a.args)
 	a, text = ask(lua.Semaphore, limited, "5")
-	plain[0], plain[1], plain[2] = text, "look 3", a.NotAfter
+	plain[0], plain[1], plain[2] = text, "look 3", a.attempt.NotAfter
 	require.Equal(t, plain, a.args)
 	require.NoError(t, c.Shutdown(t.Context()))
-}
-
-func TestPausesGrowToALimitAndAreLeftToChance(t *testing.T) {
-	for n := range 40 {
-		longest := min(retry.FirstBackoff<<min(n, 20), retry.LongestBackoff)
-		seen := map[time.Duration]bool{}
-		for range 100 {
-			d := retry.Backoff(n)
-			require.GreaterOrEqual(t, d, longest/2)
-			require.LessOrEqual(t, d, longest)
-			seen[d] = true
-		}
-		require.Greater(t, len(seen), 50)
-	}
-	require.Equal(t, time.Second, retry.Jitter(time.Second, time.Second))
-	require.Equal(t, time.Second, retry.Jitter(time.Second, 0))
 }
 
 func TestSentinelsAreToldApart(t *testing.T) {

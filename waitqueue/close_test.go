@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
-	"github.com/headwaiter/headwaiter/internal/outbox"
-	"github.com/headwaiter/headwaiter/internal/renewals"
+	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
@@ -70,7 +69,7 @@ func TestCloseWithoutALimitEndsWithWhatIsOutstanding(t *testing.T) {
 		{"a hold, with a server that says nothing", holds, drop, none, partingLease, "Redis did not confirm 1 release(s)"},
 		{"a hold that was lost long ago", holds, kill, func(*testing.T, parting) { synctime.Pass(time.Minute) }, 0, ""},
 		{"a hold that was lost just now", holds, kill,
-			func(*testing.T, parting) { synctime.Pass(partingLease - renewals.Margin(partingLease)/2) }, partingLease, ""},
+			func(*testing.T, parting) { synctime.Pass(partingLease - core.Margin(partingLease)/2) }, partingLease, ""},
 		{"a hold whose renewals nobody answers", holds, drop,
 			func(*testing.T, parting) { synctime.Pass(partingLease / 2) }, conn.AttemptTime + 2*partingLease, "Redis did not confirm 1 release(s)"},
 		{"a hold, and a call of Lock that nobody answered", holds, drop, func(t *testing.T, p parting) {
@@ -115,7 +114,7 @@ func TestCloseWithoutALimitEndsWithWhatIsOutstanding(t *testing.T) {
 					require.NoError(t, err)
 				} else {
 					require.ErrorContains(t, err, x.complaint)
-					require.Equal(t, x.complaint != "NOPERM", errors.Is(err, errNoAnswer))
+					require.Equal(t, x.complaint != "NOPERM", errors.Is(err, core.ErrNoAnswer))
 				}
 			})
 		})
@@ -168,7 +167,7 @@ func TestCloseDoesNotWaitForAnswersOnTheConnectionsOfItsCaller(t *testing.T) {
 		for _, x := range []struct {
 			given time.Duration
 			want  error
-		}{{300 * time.Millisecond, context.DeadlineExceeded}, {time.Minute, errNoAnswer}} {
+		}{{300 * time.Millisecond, context.DeadlineExceeded}, {time.Minute, core.ErrNoAnswer}} {
 			c := must.Got(New(rc, Options{Name: "guest"}))(t)
 			require.NoError(t, must.Err(c.Queue(lua.Fairlock, "name", Terms{Lease: partingLease}).Acquire(t.Context())))
 			d.Drop()
@@ -263,34 +262,6 @@ func TestAPanicOfTheFunctionThatDialsIsAnError(t *testing.T) {
 	})
 }
 
-// An end that is answered behind the last answer that it had to wait for is sent once more. Close waits for that, as
-// long as there is the ticket.
-func TestATicketIsKeptUntilItsRepeatedEndIsAnswered(t *testing.T) {
-	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
-		c, d := dialThrough(t, s)
-		defer func() { _ = c.Shutdown(context.Background()) }()
-		d.Delay(5 * time.Millisecond) // The repeated end is not answered before the look below.
-		q := queueOf(c, "name")
-		ticket := q.newTicket(t.Context())
-		at := must.Got(c.register(q.binding, ticket))(t)
-		at.mu.Lock()
-		ticket.state, ticket.inflight, ticket.endAgain = ending, 1, true
-		at.answers.Sent(time.Now())
-		at.settledLocked(ticket, true) // The answer of a look, while the end's is on its way.
-		at.mu.Unlock()
-		at.endAnswered(&end{site: at, text: ticket.text, ticket: ticket}, conn.Sending(), &lua.Head{}, nil)
-		state := func() state {
-			at.mu.Lock()
-			defer at.mu.Unlock()
-			return ticket.state
-		}
-		require.Equal(t, ending, state())
-		synctime.Pass(time.Minute)
-		require.Equal(t, ended, state())
-		require.EqualValues(t, 1, c.Stats().Ends)
-	})
-}
-
 // The answer to an ask comes when its client closes, and says that the name is held. Its end goes behind that of another
 // hold, whose answer is awaited.
 func TestCloseWaitsForTheEndOfWhatAnAnswerHasGranted(t *testing.T) {
@@ -311,24 +282,4 @@ func TestCloseWaitsForTheEndOfWhatAnAnswerHasGranted(t *testing.T) {
 		l = must.Got(queueOf(dial(t, s), "two").Try(t.Context()))(t)
 		require.NoError(t, l.Release(t.Context()))
 	})
-}
-
-// What its call has not taken yet has the end of the longest hold, which a later notice would not have.
-func TestALaterNoticeReplacesNoGrantThatIsHeld(t *testing.T) {
-	s := &site{client: &client{}, proto: lua.Fairlock}
-	mine := &ticket{site: s, state: held, queue: &binding{}, grant: grant{token: 1, limit: time.Now()}}
-	before := mine.grant
-	mine.offerLocked(grant{token: 2})
-	require.Equal(t, before, mine.grant)
-}
-
-// When the answer to the last request of a call says that the server has nothing of it, nobody has to confirm its end.
-func TestACallThatLeftNothingAtTheServerIsConfirmed(t *testing.T) {
-	now := time.Now()
-	s := &site{client: &client{}, proto: lua.Fairlock}
-	left := &ticket{site: s, state: ending, queue: &binding{}}
-	o := outbox.Outstanding{left}
-	require.NoError(t, o.Unconfirmed(now, nil, errNoAnswer))
-	left.ghost = now
-	require.ErrorIs(t, o.Unconfirmed(now, nil, errNoAnswer), errNoAnswer, "a request may still run")
 }

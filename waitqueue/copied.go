@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-
-	"github.com/headwaiter/headwaiter/lease"
 )
 
 // The image of a process can be restored twice: a snapshot of a virtual machine, or a checkpoint. Then two clients have one
@@ -45,7 +43,7 @@ func (c *client) copied(other string) {
 	}
 	c.name.Store(&id)
 	sites := c.sites
-	c.sites = make(map[string]*site)
+	c.sites = make(map[string]known)
 	c.servers.Used(false)
 	c.mu.Unlock()
 	for _, s := range sites {
@@ -53,27 +51,4 @@ func (c *client) copied(other string) {
 	}
 	c.servers.Rename(id)
 	c.servers.Spawn(c.servers.Introduce)
-}
-
-// abandon ends all that a site has, and sends nothing for it.
-func (s *site) abandon() {
-	s.mu.Lock()
-	s.copied, s.retired = true, true
-	for _, t := range s.tickets {
-		if t.hold != nil {
-			t.hold.loseLocked(lease.ErrCopied)
-			continue
-		}
-		t.err = lease.ErrCopied
-		if t.stop != nil {
-			t.stop()
-		}
-		s.endLocked(t)
-		t.pokeLocked()
-	}
-	leave, ears := s.trust.Wanted, s.ears
-	s.mu.Unlock()
-	if leave {
-		ears.Drop(s)
-	}
 }

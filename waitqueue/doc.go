@@ -15,46 +15,45 @@
 //
 //	idling ─► asking ─► held ─► ending ─► ended             nobody holds it: the reply is the hold
 //	          asking ─► waiting ─► held                     somebody does: a message brings the grant
-//	          asking ─► subscribing ─► waiting              its client cannot hear yet: a check queues it
+//	          asking ─► subscribing ─► waiting              its client is not subscribed yet: a check queues it
 //	                    waiting ─► confirming ─► held       the grant is old: a renewal says that it holds
 //	                               confirming ─► waiting    or that it does not
-//	          asking ─► waiting ─► passed ─► ended          it waits for an event, which has come
-//	          asking ─► acting ─► passed                    the last at a barrier runs the action first
 //
 // These are all the steps; no other is taken:
 //
-//	to           when                                                          from
-//	asking       an ask is sent                                                idling
-//	idling       one of several names: it asks again when its client hears     asking
-//	subscribing  not queued, because its client cannot hear                    asking, waiting
-//	waiting      queued                                                        asking, subscribing
-//	held         granted                                                       idling, asking, subscribing, waiting
-//	held         the renewal says so, or a newer grant has come                confirming
-//	confirming   granted long ago, or its terms want more: a renewal decides   idling, asking, subscribing, waiting, held
-//	waiting      the grant ran out before it was taken                         confirming, held
-//	idling       the same, without a place; or it gives way behind a restart   confirming, held
-//	acting       the last at a barrier, which runs the action first            asking
-//	passed       the event has come                                            asking, subscribing, waiting, acting
-//	ending       release, loss, close, or the caller gave up                   any before ending
-//	ended        the end was acknowledged or given up                          ending
-//	ended        the server has nothing of it                                  idling, asking, acting, passed
+//	to           when                                                                from
+//	asking       an acquire request is sent                                          idling
+//	idling       of several names: asks again once its client is subscribed          asking
+//	subscribing  not queued, because its client is not subscribed                    asking, waiting
+//	waiting      queued                                                              asking, subscribing
+//	held         granted                                                             idling, asking, subscribing, waiting
+//	held         the renewal says so, or a newer grant has come                      confirming
+//	confirming   granted long ago, or its call wants more: a renewal decides         idling, asking, subscribing, waiting, held
+//	waiting      the grant ran out before it was taken                               confirming, held
+//	idling       the same, without a place; or it gives way after a restart          confirming, held
+//	ending       release, loss, close, or the caller gave up                         any before ending
+//	ended        the release was acknowledged or given up                            ending
+//	ended        the server has nothing of it                                        idling, asking
 //
-// idling: made, registered, nothing sent. asking: an ask is under way. subscribing: not queued, because its
-// client cannot hear yet; queued by the check that follows the confirmation. waiting: queued. confirming:
+// idling: made, registered, nothing sent. asking: an acquire request is under way. subscribing: not queued, because its
+// client is not subscribed yet; queued by the check that follows the confirmation. waiting: queued. confirming:
 // granted so long ago that a renewal must say whether it still holds. held: the caller has the lease.
-// ending: the script that takes it out of the queue, or frees what it holds, is under way. ended:
-// forgotten. passed: the event has come; a ticket that waits for one is granted nothing. acting: at a barrier, while
-// it runs the action.
+// ending: the script that takes it out of the queue, or frees what it holds, is under way. ended: forgotten.
+// A call that waits for an event has other states: see Events.
 //
 // # Words
 //
 //	client        one instance of the library: an identity, and the connections that all its calls share
-//	site          what a client knows of one name: its tickets, its subscription, its timers
+//	site          what a client knows of one name; its core decides. An entry is the site of a name that can be held, a watch
+//	              that of a name with an event
+//	core          the rules for one name, without clock, goroutine or I/O: internal/core for locks, internal/event for events
+//	input         a step of a call, a reply, a message or a timer, as the core takes it in
+//	effect        what the core has the site do after an input: send a request, wake a call, set a timer
 //	ticket        one waiting call, as its client and Redis know it
 //	queue, head   the tickets of a name by arrival, and the first of them
 //	arrival       the place of a ticket in the order: server time in µs, made unique
 //	bound         when a ticket is refused that has had no place yet: how many wait, or for how long it would wait
-//	ask           the request for a hold or for a place in the queue; a try is an ask that keeps no place
+//	ask           an acquire request, for a hold or for a place in the queue; a try is an ask that keeps no place
 //	grant         ownership that is given to a ticket, in a reply or by a message
 //	grant lease   how long a grant by message lasts until its holder renews it for the first time
 //	hand-off      a release and the grant to the next ticket, in one script
@@ -63,15 +62,16 @@
 //	share         one lease of a hold that was entered again; a plain hold has one share
 //	token         the fencing token of a hold: each is higher than all before it
 //	floor         the highest token that a client has seen: scripts give higher ones
-//	end           a release, a call that gives up, or a grant that is given back: the last request of a ticket
+//	end           a release request, the last of a ticket: of a hold, of a call that gives up, of a grant that is given back
 //	outbox        the ends for a node that nobody waits for; an ask takes along those that it must not overtake
 //	backoff       the time before a request is repeated that was not answered; it doubles
-//	ghost         a request without an answer, which may still run; nothing is forgotten before it cannot
+//	in doubt      said of a request without an answer, which may still run; nothing is forgotten before it cannot
 //	not-after     until when a request may run, in server time; idempotent requests are sent again until then
 //	check, look   a poll: the client asks what has become of its tickets, in case a message was lost; an ask in mode look
 //	              is none, it takes what is free and does not queue
-//	hears         the subscription of a site is confirmed and trusted
-//	deaf          it does not hear: not confirmed, or in doubt (R10); an echo is the message to itself by which it finds out
+//	subscribed    the subscription of a site is confirmed, and not suspicious: the client hears
+//	deaf          not subscribed: the subscription is not confirmed, or suspicious (R10). A ping is the message that the client
+//	              then sends to itself; when it comes back, as an echo, the subscription is verified
 //	polls         of a client without subscriptions: it looks so often that it finds its grants in time
 //	suspect       a client that let a lease or a grant run out, and was not heard of since, for some minutes
 //	attempt       one sending of a request; the pauses between attempts are a backoff
@@ -82,8 +82,8 @@
 //	use           what one call has of a hold; a plain hold has one use
 //	transit       where a hold is that was handed over and not adopted yet: it is in nobody's hand
 //	kept, idle    a hold is kept by its client from one use to the next, and idle in between
-//	called        the client of a hold that is kept knows that somebody waits
-//	vouch         what is asked for behind a grant: that replicas have it, that the server has forgotten nothing
+//	recalled      said of a hold that is kept, once its client knows that somebody waits
+//	acknowledged  said of a grant, once all is there that its call also wants: replicas have it, the server has forgotten nothing
 //	event         what a latch, a barrier or an election waits for; its generation says which one
 //
 // # Invariants
@@ -237,8 +237,15 @@
 // Waiters for a latch or a barrier have no place in a queue. All their clients hear one channel, and one
 // message is for all. An ask comes first, then the subscription, then a check: what happens in between is
 // seen by one of them. Each event has a generation, a number that rises; a message or an answer about another
-// one than the ticket's opens nothing. A ticket at a barrier has a lease, which its client's checks prolong; the
+// one than the waiter's opens nothing. A waiter at a barrier has a lease, which its client's checks prolong; the
 // first check after the end of one breaks the barrier for all.
+//
+// A waiter is granted nothing, so it has other states than a ticket; internal/event has the table of all steps:
+//
+//	idling → asking → waiting → passed → ended    the event has come: a message or a check says so
+//	         asking → subscribing → waiting       its client is not subscribed yet
+//	         asking → acting → passed             the last at a barrier runs the action first
+//	                  waiting → ending → ended    its call gives up, or its client closes
 //
 //	I10 The outcome of a generation never changes: a latch once open is open, a barrier trips with exactly
 //	    as many arrivals as there are parties, or is broken.
@@ -301,6 +308,9 @@
 // the replicas or disks know of them, so a hold never lasts longer than these know.
 //
 // # Who does the work
+//
+// A core decides, and package waitqueue acts: it takes the mutex of a site, gives the core one input, and performs the
+// effects under a second mutex. It takes the second before it releases the first, so effects keep the order of their inputs.
 //
 // At rest a client has one goroutine, for one heap of timers: leases, looks and repeated ends.
 // While something is subscribed there is the listener, which owns the connection for that, one for each node of a

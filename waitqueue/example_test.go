@@ -13,6 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/outside"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -157,7 +158,7 @@ func ExampleQueue_Claim() {
 	defer end()
 
 	// Three tokens: two for calls that are passed the hold.
-	q := clients[0].Queue(lua.Fairlock, "orders:42", waitqueue.DefaultTerms()).For(lua.Exclusive, 3).Refusing(nil)
+	q := clients[0].Queue(lua.Fairlock, "orders:42", waitqueue.DefaultTerms()).For(wire.Exclusive, 3).Refusing(nil)
 	layer := kit.Must(q.Layer("example", func() waitqueue.Layer { return &calls{} }))
 	claim := func() *waitqueue.Claim {
 		layer.(*calls).begun++

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"io"
 	"net"
 	"strconv"
 	"sync/atomic"
@@ -15,8 +14,6 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
-	"github.com/headwaiter/headwaiter/internal/conn"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
@@ -298,32 +295,5 @@ func TestManyWaitersDoNotStormAGatewayThatClosesConnections(t *testing.T) {
 			require.Len(t, w, 1, "name %d", i)
 			require.NoError(t, (<-w).Release(t.Context()))
 		}
-	})
-}
-
-// A request without an answer makes its client look soon, as the answer may have told of a grant. Where the looks fail too
-// this is no sooner than the next of them.
-func TestALookForALostAnswerWaitsAsLooksThatFailDo(t *testing.T) {
-	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
-		c, other := dial(t, s), dial(t, s)
-		held := must.Got(queueOf(other, "name").Acquire(t.Context()))(t)
-		got := acquire(t.Context(), queueOf(c, "name"))
-		synctest.Wait()
-		site := c.known(queueOf(c, "name").keys.Site)
-		lost := func(failures int) time.Duration {
-			site.mu.Lock()
-			defer site.mu.Unlock()
-			require.Len(t, site.tickets, 1)
-			site.lostBy, site.failures = time.Time{}, failures
-			for text, waits := range site.tickets {
-				waits.inflight++
-				site.landedLocked(waits, text, conn.Sending(), io.EOF)
-			}
-			return time.Until(site.lostBy)
-		}
-		require.Less(t, lost(0), 2*retry.FirstBackoff)
-		require.GreaterOrEqual(t, lost(10), retry.LongestBackoff/2)
-		require.NoError(t, held.Release(t.Context()))
-		require.NoError(t, (<-got).Release(t.Context()))
 	})
 }

@@ -6,12 +6,11 @@ import (
 	"errors"
 	"time"
 
-	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/retry"
-	"github.com/headwaiter/headwaiter/internal/timers"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // What a layer over the queue needs, such as internal/cohort and internal/several: to let calls wait for each other before
@@ -48,13 +47,10 @@ func (q Queue) Subscribe() {
 	if c.closing {
 		return
 	}
-	s := c.siteLocked(q.binding)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.used = time.Now()
-	if s.trust.Want() {
-		s.subscribeLocked()
-	}
+	e := c.entryLocked(q.binding)
+	x := e.begin()
+	e.lock.Listen(&x.Input)
+	e.end(x)
 }
 
 // A Claim is a call for a hold that may wait for other calls of its client before it asks. The hold that it gets in the
@@ -62,7 +58,7 @@ func (q Queue) Subscribe() {
 type Claim struct {
 	ctx     context.Context
 	queue   *binding
-	wait    wait          // its ticket is nil if nobody has needed one, its site until it is known there
+	wait    wait          // its ticket is nil if nobody has needed one, its entry until it is known there
 	arrival int64         // its place, if it has one already
 	asked   time.Time     // when it first asked with others
 	err     error         // why it could not be made known
@@ -81,7 +77,7 @@ func (q Queue) Refuses(ctx context.Context) error {
 
 // Caller begins a call that only takes up a hold that rests, if it can: it is told of when it does ([Hold.Pass]).
 func (q Queue) Caller(ctx context.Context) (Claim, error) {
-	return newClaim(ctx, q.binding, lua.Try), q.Refuses(ctx)
+	return newClaim(ctx, q.binding, wire.Try), q.Refuses(ctx)
 }
 
 // Claim begins a call, which may be a try. It sends nothing.
@@ -91,14 +87,14 @@ func (q Queue) Claim(ctx context.Context, try bool) (*Claim, error) {
 		return nil, err
 	}
 	if !try {
-		c.wait.mode = lua.Wait
+		c.wait.mode = wire.Wait
 	}
 	c.tells()
 	return &c, nil
 }
 
 func newClaim(ctx context.Context, q *binding, mode string) Claim {
-	return Claim{ctx: ctx, queue: q, wait: wait{ctx: ctx, begun: time.Now(), budget: conn.AttemptTime, mode: mode}}
+	return Claim{ctx: ctx, queue: q, wait: wait{ctx: ctx, begun: time.Now(), mode: mode}}
 }
 
 // tells makes the ticket that tells of the claim, where somebody is told.
@@ -148,7 +144,7 @@ func (c *Claim) Wait(late bool) (*Hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Hold{hold: c.wait.ticket.hold, granted: time.Now(), ctx: l.Context(), waited: l.Waited(), parts: []*lease.Lease{l}}, nil
+	return &Hold{hold: c.wait.ticket.hold, ctx: l.Context(), waited: l.Waited(), parts: []*lease.Lease{l}}, nil
 }
 
 // Await asks for the hold of a claim that is known, and waits for it within ctx.
@@ -174,20 +170,21 @@ func (c *Claim) Enter(begun time.Time) error {
 		c.wait.ticket = c.queue.newTicket(c.ctx)
 	}
 	t := c.wait.ticket
-	t.arrival = cmp.Or(c.arrival, t.arrival)
-	t.joint = true
-	s, err := c.queue.client.register(c.queue, t)
+	t.Begun, t.Try = begun, c.wait.mode != wire.Wait
+	t.Deadline, _ = c.wait.ctx.Deadline()
+	t.Arrival = cmp.Or(c.arrival, t.Arrival)
+	t.Joint = true
+	e, err := c.queue.client.register(c.queue, t)
 	if err != nil {
 		c.err = c.failed(err)
 	}
-	c.wait.site = s
+	c.wait.entry = e
 	return c.err
 }
 
 // A Hold is a hold whose leases a layer makes, one for each call that uses it. Its methods are called one at a time.
 type Hold struct {
-	hold    *hold
-	granted time.Time // not before the server gave it its token
+	hold *hold
 
 	ctx    context.Context // of the call that uses it
 	waited time.Duration
@@ -195,7 +192,7 @@ type Hold struct {
 }
 
 // Context ends with the hold.
-func (h *Hold) Context() context.Context { return h.hold.first.Keeper.Lease().Context() }
+func (h *Hold) Context() context.Context { return h.hold.first.keeper.Lease().Context() }
 
 // Lease makes the lease of the call that uses the hold. It ends with the hold, as far as anybody looks at it; who waits
 // for its end the layer tells, when [Hold.Context] has ended. It leaves what a release does to the layer, and what Wanted
@@ -203,20 +200,14 @@ func (h *Hold) Context() context.Context { return h.hold.first.Keeper.Lease().Co
 func (h *Hold) Lease(release func(context.Context) error, engine any) *lease.Keeper {
 	q := h.hold.ticket.queue
 	return lease.New(h.ctx, lease.Terms{
-		Name: names.Label(q.name), Token: h.hold.use.token, Waited: h.waited, Release: release, Engine: engine, Key: q.held, Shared: q.terms.Shared,
+		Name: names.Label(q.name), Token: h.hold.UseToken, Waited: h.waited, Release: release, Engine: engine, Key: q.held, Shared: q.terms.Shared,
 		Until: lease.Until{Deadline: time.Now().Add(lease.MaxLease), Slept: lease.Slept()},
 		Parts: h.parts,
 	})
 }
 
 // Want asks to be told when somebody waits for the hold: tell is called then, in the background.
-func (h *Hold) Want(tell func()) {
-	s := h.hold.ticket.site
-	s.mu.Lock()
-	h.hold.awaited = tell
-	s.mu.Unlock()
-	h.hold.first.Want(nil)
-}
+func (h *Hold) Want(tell func()) { h.hold.want(tell) }
 
 // Pass lets the call of a claim use the hold after the one that had it, by the next token, and reports whether
 // it does; not if somebody is known to wait in the queue, unless it may barge. Nothing is sent. The next token is one of
@@ -224,29 +215,28 @@ func (h *Hold) Want(tell func()) {
 // since the grant: so the next hold has a higher one also where the server has forgotten the last. A hold whose end is near,
 // or in doubt, is not passed on.
 func (h *Hold) Pass(to *Claim, barges bool) bool {
-	o, t := h.hold, h.hold.ticket
-	s := t.site
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	since := time.Since(h.granted)
-	if h.calledLocked() && !barges || int64(o.use.token-o.token) >= (since-since/conn.Drift).Microseconds() || !h.lastsLocked() {
+	o, e := h.hold, h.hold.ticket.entry
+	c := e.client
+	x := e.begin()
+	if !e.lock.MayPass(&x.Input, &o.Hold, barges, c.servers.Doubtful(), o.leases()) {
+		e.end(x)
 		return false
 	}
-	note := o.use.teller.Note()
+	e.act.Lock()
+	note := o.told.Note()
 	o.released(o.held(), nil)
-	o.idle = time.Time{}
 	to.tells()
-	o.use = use{token: o.use.token + 1, since: time.Now(), teller: cmp.Or(to.wait.ticket, t).teller}
-	t.used = o.use.token
-	s.client.floor.Raise(t.used)
-	if s.client.opts.HeldTooLong > 0 {
-		s.client.servers.Timers.Before(&o.entry, o.tellLongLocked(o.use.since, o.lasts.Deadline))
+	e.lock.Pass(&x.Input, &o.Hold)
+	if o.told = o.ticket.teller; to.wait.ticket != nil {
+		o.told = to.wait.ticket.teller
 	}
-	h.ctx, h.waited = to.wait.ctx, o.use.since.Sub(to.wait.begun)
+	o.remind(x.Now)
+	h.ctx, h.waited = to.wait.ctx, o.Since.Sub(to.wait.begun)
 	if to.wait.ticket != nil {
-		h.ctx = to.wait.ticket.teller.Granted(h.ctx, t.used, h.waited, note)
+		h.ctx = to.wait.ticket.teller.Granted(h.ctx, o.UseToken, h.waited, note)
 	}
-	s.client.stats.Granted.Add(1)
+	c.stats.Granted.Add(1)
+	e.endActing(x)
 	return true
 }
 
@@ -254,50 +244,16 @@ func (h *Hold) Pass(to *Claim, barges bool) bool {
 // Want is called, as if somebody waited. It reports false, and does nothing, where somebody does, or no call could take it
 // up. Nothing is sent; renewals are for the grant lease from then on.
 func (h *Hold) Rest(d time.Duration) bool {
-	o, s := h.hold, h.hold.ticket.site
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if h.calledLocked() || !h.lastsLocked() {
-		return false
+	o, e := h.hold, h.hold.ticket.entry
+	x := e.begin()
+	held := o.held()
+	kept := e.lock.Keep(&x.Input, &o.Hold, d, e.client.servers.Doubtful(), o.leases())
+	e.act.Lock()
+	if kept {
+		o.told.Ended(observe.Released, o.UseToken, held, nil)
 	}
-	o.released(o.held(), nil)
-	o.idle = time.Now().Add(d)
-	o.shortenLocked()
-	s.client.servers.Timers.Before(&o.entry, timers.Earlier(o.idle, o.due))
-	return true
-}
-
-// shortenLocked sees that the lease of a hold that rests is soon made short, unless a call takes it up.
-func (h *hold) shortenLocked() {
-	if short := h.ticket.site.client.opts.GrantLease; !h.idle.IsZero() && h.spans > short {
-		h.due = timers.Earlier(h.due, time.Now().Add(short/3))
-	}
-}
-
-// calledLocked reports whether somebody is known to wait for the hold in the queue. Where its own call has waited there,
-// others may be behind it: that is not known before a renewal has said so.
-func (h *Hold) calledLocked() bool {
-	return h.hold.wish == fulfilled || h.hold.wish == unsaid && h.hold.ticket.arrival != 0
-}
-
-// lastsLocked reports whether there is a next token, and time for it.
-func (h *Hold) lastsLocked() bool {
-	o, t := h.hold, h.hold.ticket
-	return int64(o.use.token-o.token)+1 < t.queue.permits &&
-		t.state == held && !t.doubted && !t.site.client.servers.Doubtful() && o.failures == 0 && !o.leases.Overdue() && time.Until(o.lasts.Deadline) >= o.spans/4
-}
-
-// restsLocked sees that a hold that rests is given back in time, and returns when to look again.
-func (h *hold) restsLocked(now, next time.Time) time.Time {
-	switch {
-	case h.idle.IsZero():
-	case now.Before(h.idle):
-		return timers.Earlier(next, h.idle)
-	case h.wish != fulfilled: // Nobody takes it up any more.
-		h.wish = fulfilled
-		h.ticket.site.client.servers.Spawn(h.awaited)
-	}
-	return next
+	e.endActing(x)
+	return kept
 }
 
 // Release gives the hold back, with the last token that was used, and returns what [lease.Terms] wants of a release. The
@@ -306,8 +262,8 @@ func (h *hold) restsLocked(now, next time.Time) time.Time {
 // itself.
 func (h *Hold) Release(ctx context.Context, next *Claim, ready func()) error {
 	sh, ended := &h.hold.first, ctx.Err() != nil
-	if !sh.Keeper.Overdue() {
-		sh.Keeper.End()
+	if !sh.keeper.Overdue() {
+		sh.keeper.End()
 	}
 	todo := sh.takeOff(ended)
 	if next == nil {
@@ -328,12 +284,13 @@ func (h *Hold) Release(ctx context.Context, next *Claim, ready func()) error {
 
 // relay sends the ask of a claim and the end of the hold, and takes in both answers. Both go on if ctx ends.
 func (h *Hold) relay(ctx context.Context, next *Claim) answer {
-	t, n := h.hold.ticket, next.wait.site.node()
-	asks := []*ask{next.wait.prepare(n)}
-	d := t.end()
-	a := t.site.client.sendFor(ctx, n, asks, []*end{&d}, func() { close(next.sent) })[1]
+	t, n := h.hold.ticket, next.wait.entry.node()
+	asks := []asking{{&next.wait, next.wait.prepare(n)}}
+	d := &owned{}
+	t.entry.own(d, t, nil)
+	a := t.entry.client.sendFor(ctx, n, asks, []*sender{&d.sender}, func() { close(next.sent) })[1]
 	if errors.Is(a.err, lease.ErrClosed) {
-		return t.site.sendEnd(ctx, t, nil)
+		return t.entry.sendEnd(ctx, t, nil)
 	}
 	return a
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/outside"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/terms"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -76,7 +77,7 @@ func (c *Client) Queue(p *lua.Protocol, name string, t Terms) Queue {
 	if c == nil || c.client == nil {
 		panic("headwaiter: nil client")
 	}
-	q := &binding{client: c.client, proto: p, name: name, kind: lua.Exclusive, permits: 1}
+	q := &binding{client: c.client, proto: p, name: name, kind: wire.Exclusive, permits: 1}
 	q.on(t)
 	if q.err = names.CheckTag(name); q.err == nil {
 		q.keys = p.Keys(c.opts.Prefix, name)
@@ -160,12 +161,7 @@ func (q Queue) Slot() uint16 { return q.client.servers.SlotOf(q.keys.Lock) }
 // Silent reports whether the server does not answer the requests of this client's calls for the name.
 func (q Queue) Silent() bool {
 	s := q.client.known(q.keys.Site)
-	if s == nil {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.answers.Silent()
+	return s != nil && s.silent()
 }
 
 // Name returns the name.
@@ -182,19 +178,27 @@ func (q *binding) unwoken() error {
 }
 
 // excess says that a ticket asks for more than there is.
-func excess(t *ticket, limit string) error {
-	return fmt.Errorf("%w: %d permits of %s", lease.ErrTooLarge, t.queue.permits, limit)
+func excess(permits int64, limit string) error {
+	return fmt.Errorf("%w: %d permits of %s", lease.ErrTooLarge, permits, limit)
+}
+
+// explained is an error of the core as its caller is told.
+func (q *binding) explained(err error) error {
+	if err == lease.ErrUnwoken {
+		return q.unwoken()
+	}
+	return err
 }
 
 // Verdict converts a reply that is no success into the error of the primitive.
-func (q Queue) Verdict(r *lua.Head) error { return q.verdicts.Of(r.Status, r.States) }
+func (q Queue) Verdict(r *wire.Head) error { return q.verdicts.Of(r.Status, r.States) }
 
-// verdict converts a reply that ends the wait of a ticket into an error.
-func (t *ticket) verdict(status lua.Status, states []string) error {
-	if status == lua.Excess && len(states) > 0 {
-		return excess(t, states[0])
+// verdict converts a reply that ends the wait of a call into an error.
+func (q *binding) verdict(status wire.Status, states []string) error {
+	if status == wire.Excess && len(states) > 0 {
+		return excess(q.permits, states[0])
 	}
-	return t.queue.verdicts.Of(status, states)
+	return q.verdicts.Of(status, states)
 }
 
 // Seen is the name of the queue as [Wiring.InspectAll] wants it.
@@ -247,7 +251,7 @@ func (q Queue) free(ctx context.Context, h lease.Holder) (lease.Holder, error) {
 		return lease.Holder{}, err
 	}
 	c := q.client
-	freed, unwoken, err := outside.Of(c.servers, false).Free(ctx, q.Seen(), h, c.highest, func(n *conn.Node, a conn.Attempt, r lua.Head, token uint64) {
+	freed, unwoken, err := outside.Of(c.servers, false).Free(ctx, q.Seen(), h, c.highest, func(n *conn.Node, a conn.Attempt, r wire.Head, token uint64) {
 		c.saw(n, a, q.proto, q.name, r, token)
 	})
 	if unwoken {

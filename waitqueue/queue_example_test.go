@@ -11,6 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -65,7 +66,7 @@ func ExampleQueue_For() {
 	defer end()
 
 	pool := clients[0].Queue(lua.Semaphore, "pool", waitqueue.DefaultTerms()).
-		Nested(waitqueue.Independent).Says(nil, "3").For(lua.Permit, 1)
+		Nested(waitqueue.Independent).Says(nil, "3").For(wire.Permit, 1)
 	kit.Must(pool.Acquire(ctx))
 	_, n, err := pool.Drain(ctx)
 	fmt.Println(n, err)
@@ -84,12 +85,12 @@ func ExampleCall() {
 	defer end()
 
 	unset := errors.New("the latch is not set")
-	latch := clients[0].Queue(lua.Countdown, "ready", waitqueue.DefaultTerms()).For(lua.Party, 1).
-		Says(waitqueue.Verdicts{lua.Unset: unset})
+	latch := clients[0].Queue(lua.Countdown, "ready", waitqueue.DefaultTerms()).For(wire.Party, 1).
+		Says(waitqueue.Verdicts{wire.Unset: unset})
 	down := func() error {
 		// However often it is sent, it counts once.
 		reply, err := waitqueue.Call(ctx, latch, lua.LatchDown, time.Minute, func(waitqueue.Attempt) []string { return nil })
-		if err == nil && reply.Status != lua.Done {
+		if err == nil && reply.Status != wire.Done {
 			err = latch.Verdict(&reply.Head)
 		}
 		return err
@@ -121,7 +122,7 @@ func ExampleQueue_Spawn() {
 		})
 	fmt.Println(err)
 
-	watch := clients[0].Queue(lua.Leadership, "scheduler", waitqueue.DefaultTerms()).For(lua.Party, 1)
+	watch := clients[0].Queue(lua.Leadership, "scheduler", waitqueue.DefaultTerms()).For(wire.Party, 1)
 	leader := make(chan string, 1)
 	err = watch.Spawn(func() {
 		reply, err := waitqueue.Call(ctx, watch, lua.ElectionLeader, 0, func(waitqueue.Attempt) []string { return nil })
@@ -157,12 +158,12 @@ func ExampleQueue_Downgrade() {
 	terms.Shared = true
 	queue := func(c *waitqueue.Client, kind byte, permits int64) waitqueue.Queue {
 		return c.Queue(lua.RWLock, "config", terms).Nested(waitqueue.Reenters).
-			Says(nil, strconv.Itoa(lua.AllReaders)).For(kind, permits)
+			Says(nil, strconv.Itoa(wire.AllReaders)).For(kind, permits)
 	}
-	write := queue(clients[0], lua.Write, lua.AllReaders)
+	write := queue(clients[0], wire.Write, wire.AllReaders)
 	held := kit.Must(write.Acquire(ctx))
 	fmt.Println(write.Downgrade(ctx, held))
-	_, err := queue(clients[1], lua.Read, 1).Acquire(ctx)
+	_, err := queue(clients[1], wire.Read, 1).Acquire(ctx)
 	fmt.Println("another reads:", err)
 	// Output:
 	// <nil>

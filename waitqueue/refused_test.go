@@ -16,6 +16,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -134,13 +135,13 @@ func TestACallBehindAnUnlockThatAFullDiskHoldsUpFailsAtOnce(t *testing.T) {
 
 func TestALeaseForWritingThatIsGivenUpIsLoweredWhenTheServerTakesWritesAgain(t *testing.T) {
 	refusing(t, func(t *testing.T, s *redistest.Embedded, refusal string, mine, _ *Client) {
-		q := mine.Queue(lua.RWLock, "rw", DefaultTerms()).Nested(Reenters).Says(nil, fmt.Sprint(lua.AllReaders))
-		writes := must.Got(q.For(lua.Write, lua.AllReaders).Acquire(t.Context()))(t)
-		reads := must.Got(q.For(lua.Read, 1).Acquire(writes.Context()))(t)
+		q := mine.Queue(lua.RWLock, "rw", DefaultTerms()).Nested(Reenters).Says(nil, fmt.Sprint(wire.AllReaders))
+		writes := must.Got(q.For(wire.Write, wire.AllReaders).Acquire(t.Context()))(t)
+		reads := must.Got(q.For(wire.Read, 1).Acquire(writes.Context()))(t)
 		refuse(s, refusal)
 		time.AfterFunc(2*time.Second, func() { refuse(s, "") })
 		require.NoError(t, writes.Release(t.Context()))
-		require.NoError(t, must.Got(q.For(lua.Read, 1).Try(t.Context()))(t).Release(t.Context()))
+		require.NoError(t, must.Got(q.For(wire.Read, 1).Try(t.Context()))(t).Release(t.Context()))
 		require.NoError(t, reads.Release(t.Context()))
 	})
 }

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/retry"
-	"github.com/headwaiter/headwaiter/internal/shares"
-	"github.com/headwaiter/headwaiter/internal/timers"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -34,76 +34,104 @@ const (
 	Reenters
 )
 
-const (
-	// MaxEntries bounds how often one hold is entered: more is a recursion without end.
-	MaxEntries = 1<<16 - 1
-	// entriesPause is how long a change of the number of entries waits for others before the server is told.
-	entriesPause = 50 * time.Millisecond
-)
+// MaxEntries bounds how often one hold is entered: more is a recursion without end.
+const MaxEntries = core.MaxEntries
 
-// A share is one lease on a hold. The lock of the site guards it.
+// A share is one lease on a hold.
 type share struct {
-	shares.Share
-	hold *hold
+	hold   *hold
+	keeper *lease.Keeper
+	kind   byte
+	over   bool // released; only of the first, which stays where it is
+	at     int  // among the others, of any but the first
+}
+
+// cause is why its context has ended; nil if it has not.
+func (sh *share) cause() error { return context.Cause(sh.keeper.Lease().Context()) }
+
+// isReleased reports whether its release has begun.
+func (sh *share) isReleased() bool { return errors.Is(sh.cause(), lease.ErrReleased) }
+
+// open goes through the leases on the hold that are not released.
+func (h *hold) open(yield func(*share) bool) {
+	if h.first.hold != nil && !h.first.over && !yield(&h.first) {
+		return
+	}
+	for _, sh := range h.more {
+		if !yield(sh) {
+			return
+		}
+	}
+}
+
+// extend moves the end of all leases, and reports whether there was time for that.
+func (h *hold) extend(u lease.Until) bool {
+	for sh := range h.open {
+		if !sh.keeper.Extend(u) && !sh.isReleased() {
+			return false
+		}
+	}
+	return true
+}
+
+// overdue reports whether all leases have ended.
+func (h *hold) overdue() bool {
+	for sh := range h.open {
+		if !sh.keeper.Overdue() {
+			return false
+		}
+	}
+	return true
+}
+
+// releasing reports whether the last owner has begun to release: then the rest is the release's.
+func (h *hold) releasing() bool {
+	for sh := range h.open {
+		if !sh.isReleased() {
+			return false
+		}
+	}
+	return true
 }
 
 // WithOwner returns a context on whose behalf several calls may enter one hold, as if each had the context of
 // the others' lease. It counts within one client, for primitives that can be entered again.
-func WithOwner(ctx context.Context, owner string) context.Context { return shares.Owned(ctx, owner) }
+func WithOwner(ctx context.Context, owner string) context.Context {
+	return context.WithValue(ctx, ownerKey{}, owner)
+}
 
-// grantLocked makes a lease on the hold.
-func (h *hold) grantLocked(ctx context.Context, sh *share, q *binding, waited time.Duration) *lease.Lease {
-	sh.hold = h
-	sh.Keeper = lease.New(ctx, lease.Terms{
-		Name: names.Label(q.name), Token: h.token, Until: h.lasts, Waited: waited, Release: sh.release, Unlock: sh.unlock,
+type ownerKey struct{}
+
+// ownerOf is the owner that a context names; empty if it names none.
+func ownerOf(ctx context.Context) string {
+	owner, _ := ctx.Value(ownerKey{}).(string)
+	return owner
+}
+
+// grant makes a lease on the hold. Both mu and act are held.
+func (h *hold) grant(ctx context.Context, sh *share, q *binding, waited time.Duration) *lease.Lease {
+	sh.hold, sh.kind = h, q.kind
+	sh.keeper = lease.New(ctx, lease.Terms{
+		Name: names.Label(q.name), Token: h.Token, Until: lease.Until(h.Lasts), Waited: waited, Release: sh.release, Unlock: sh.unlock,
 		Engine: sh, Key: q.held, Shared: q.terms.Shared, Stall: h.stall,
 	})
-	h.leases.Add(&sh.Share, q.kind)
-	return sh.Keeper.Lease()
+	if sh != &h.first {
+		sh.at = len(h.more)
+		h.more = append(h.more, sh)
+	}
+	return sh.keeper.Lease()
 }
 
-// extendLocked moves the end of all leases, and reports whether there was time for that: where one has run out
-// meanwhile, the hold is lost with all of them.
-func (h *hold) extendLocked(u lease.Until) bool {
-	h.lasts = u
-	return h.leases.Extend(u)
-}
-
-// ownLocked notes on whose behalf a ticket holds, and lets the calls of the same owner enter.
-func (s *site) ownLocked(t *ticket) {
-	if t.owner == "" {
+// leave takes a lease off that is not the last one. Both mu and act are held.
+func (h *hold) leave(sh *share) {
+	if sh == &h.first {
+		sh.over = true
 		return
 	}
-	if s.owners == nil {
-		s.owners = make(map[string]*hold)
-	}
-	s.owners[t.owner] = t.hold
-	for _, other := range s.tickets {
-		if other != t && other.owner == t.owner {
-			other.pokeLocked()
-		}
-	}
-}
-
-// disownLocked lets the calls of a hold's owner enter another hold of that owner from now on, or none. Two calls of one
-// owner that were granted at once have a hold each. It does not wait for the answer to the end, which may have to be sent again.
-func (h *hold) disownLocked() {
-	if t, s := h.ticket, h.ticket.site; s.owners[t.owner] == h {
-		delete(s.owners, t.owner)
-		for _, other := range s.tickets {
-			if other != t && other.owner == t.owner && other.state == held {
-				s.owners[t.owner] = other.hold
-			}
-		}
-	}
-}
-
-// heldByLocked returns what the owner of a waiting ticket holds by another.
-func (s *site) heldByLocked(t *ticket) *hold {
-	if h := s.owners[t.owner]; h != nil && h.ticket != t && t.state != held {
-		return h
-	}
-	return nil
+	last := len(h.more) - 1
+	h.more[sh.at], h.more[last].at = h.more[last], sh.at
+	h.more[last] = nil
+	h.more = h.more[:last]
 }
 
 // within returns what a call is to get, or why it fails, whose context comes from a hold of the same name;
@@ -116,7 +144,7 @@ func (q *binding) within(ctx context.Context) (*lease.Lease, error) {
 		}
 	case Reenters:
 		if sh := q.shareIn(ctx); sh != nil {
-			return sh.hold.ticket.site.reenter(ctx, sh.hold, q)
+			return sh.hold.ticket.entry.reenter(ctx, sh.hold, q)
 		}
 	}
 	return nil, nil
@@ -138,53 +166,32 @@ func (q *binding) shareIn(ctx context.Context) *share {
 			return sh
 		}
 	}
-	owner := shares.OwnerOf(ctx)
+	owner := ownerOf(ctx)
 	if owner == "" {
 		return nil
 	}
-	s := q.client.known(q.keys.Site)
-	if s == nil {
+	e, _ := q.client.known(q.keys.Site).(*entry)
+	if e == nil {
 		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if h := s.owners[owner]; h != nil {
-		return &h.first
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if h := e.lock.HeldBy(owner); h != nil {
+		return &h.Ticket.Owner.(*caller).ticket.hold.first
 	}
 	return nil
 }
 
 // reenter enters a hold once more. It returns nothing where the hold has ended.
-func (s *site) reenter(ctx context.Context, h *hold, q *binding) (*lease.Lease, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case h.ticket.state != held || h.leases.Releasing() || h.leases.Overdue():
-		return nil, nil
-	case q.kind == lua.Write && h.leases.Writes == 0:
-		return nil, lease.ErrUpgrade
-	case h.leases.Open >= MaxEntries:
-		return nil, fmt.Errorf("%w: it was entered %d times", lease.ErrTooLarge, MaxEntries)
+func (e *entry) reenter(ctx context.Context, h *hold, q *binding) (l *lease.Lease, err error) {
+	x := e.begin()
+	entered, err := e.lock.Enter(&x.Input, &h.Hold, q.kind, h.leases())
+	e.act.Lock()
+	if entered {
+		l = h.grant(ctx, &share{}, q, 0)
 	}
-	l := h.grantLocked(ctx, &share{}, q, 0)
-	h.recountLocked()
-	return l, nil
-}
-
-// recountLocked sees that the server is told of a change in the number of leases, with others that come soon.
-func (h *hold) recountLocked() {
-	s := h.ticket.site
-	if !s.proto.Entries {
-		return
-	}
-	h.leases.Recount()
-	if h.due.IsZero() {
-		return // The last renewal was sent.
-	}
-	h.due = timers.Earlier(h.due, time.Now().Add(entriesPause))
-	if !h.renewing {
-		s.client.servers.Timers.Before(&h.entry, h.due)
-	}
+	e.endActing(x)
+	return l, err
 }
 
 // release is what Release of a lease does, once. The lease's context has ended.
@@ -193,7 +200,7 @@ func (sh *share) release(ctx context.Context) error {
 	return sh.finish(ctx, sh.takeOff(ended), ended)
 }
 
-// finish does what of a release is done without the site's lock.
+// finish sends what a release has to; the caller must not hold mu.
 func (sh *share) finish(ctx context.Context, todo remainder, ended bool) error {
 	h := sh.hold
 	switch {
@@ -210,14 +217,14 @@ func (sh *share) finish(ctx context.Context, todo remainder, ended bool) error {
 			return nil
 		case err != nil && !errors.Is(err, lease.ErrLost):
 			h.lowerAlone() // What is left of the hold may last for long.
-			return unconfirmed(err)
+			return core.Unconfirmed(err)
 		}
 		return err
 	}
 	return todo.gone
 }
 
-// A remainder is what of a release is done without the site's lock.
+// A remainder is what is left to do for a release once mu is free.
 type remainder struct {
 	gone  error         // nothing: the hold was lost
 	last  bool          // to end the hold
@@ -225,78 +232,71 @@ type remainder struct {
 	lower bool          // to tell the server that no lease for writing is left
 }
 
-// takeOff takes a lease off its hold, or begins its end; ended says that nobody can wait for the answer.
+// takeOff takes a lease off its hold, or begins its release; ended says that nobody can wait for the answer.
 func (sh *share) takeOff(ended bool) (todo remainder) {
 	h := sh.hold
-	t := h.ticket
-	t.site.mu.Lock()
-	defer t.site.mu.Unlock()
-	if !sh.Released() {
-		h.loseLocked(sh.Cause()) // If nobody had noticed before: it is the loss of all leases on the hold.
-	}
-	if t.state != held {
-		todo.gone = sh.Cause()
-		if h.gone != nil && errors.Is(todo.gone, lease.ErrReleased) {
-			todo.gone = h.gone // The server's word came between the end of the context and this.
+	e := h.ticket.entry
+	x := e.begin()
+	cause := sh.cause()
+	todo.last, todo.lower, todo.gone = e.lock.Leave(&x.Input, &h.Hold, sh.kind, cause, errors.Is(cause, lease.ErrReleased))
+	e.act.Lock()
+	switch {
+	case todo.last:
+		todo.held = h.held()
+		h.beginRelease(x)
+		if ended { // Nobody can wait for the answer, which is no reason to keep the lock.
+			d := &owned{}
+			d.sender.set(e, &d.Release)
+			e.lock.Unlock(&x.Input, &h.Hold, &d.Release, todo.held)
+			d.Owner = &d.sender
 		}
-		return todo
+	case todo.gone == nil:
+		h.leave(sh)
 	}
-	if h.leases.Open > 1 {
-		todo.lower = h.leases.Leave(&sh.Share)
-		h.recountLocked()
-		return todo
-	}
-	todo.last, todo.held = true, h.held()
-	h.endLocked()
-	if ended {
-		t.unlockLocked(todo.held) // Nobody can wait for the answer, which is no reason to keep the lock.
-	}
+	e.endActing(x)
 	return todo
 }
 
-// let ends the lease as released if its release only has to be sent, and leaves the end of its ticket to the caller:
+// beginRelease begins the release of the hold. act is held.
+func (h *hold) beginRelease(x *turn) {
+	h.ticket.entry.lock.BeginRelease(&x.Input, &h.Hold, h.told.Note())
+}
+
+// let ends the lease as released if its release only has to be sent, and leaves the release of its ticket to the caller:
 // if it is the only one on its hold, and it has not ended. Else it reports false, and the release
 // is one for [lease.Lease.Release]. All of that is seen under one lock, so no call enters the hold in between.
-func (sh *share) let() bool {
+func (sh *share) let() (let bool) {
 	h := sh.hold
-	t := h.ticket
-	s := t.site
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	e := h.ticket.entry
+	x := e.begin()
 	// A deadline that has passed is a loss, however late anybody looks.
-	if t.state != held || h.leases.Open != 1 || t.restsLocked() || sh.Keeper.Overdue() || s.client.servers.Doubtful() {
-		return false
+	if e.lock.MayLet(&h.Hold, core.Leases{Over: sh.keeper.Overdue()}) && !e.client.servers.Doubtful() {
+		sh.keeper.End()
+		if let = sh.isReleased(); let { // Else the deadline has passed just now.
+			e.act.Lock()
+			h.beginRelease(x)
+			e.endActing(x)
+			return true
+		}
 	}
-	sh.Keeper.End()
-	if !sh.Released() {
-		return false // The deadline has passed just now.
-	}
-	h.endLocked()
-	return true
+	e.end(x)
+	return false
 }
 
 // lower tells the server that of a write hold only reading is left, and lets the readers that wait go on. A
 // hold that the server does not know any more is lost, or was released meanwhile: that is [lease.ErrReleased].
 func (h *hold) lower(ctx context.Context) error {
-	s := h.ticket.site
-	_, t, err := h.ticket.queue.call(ctx, s.keys.All(), lua.Downgrade.Script, 0, conn.Mendable, func(a Attempt) []string {
-		return []string{h.ticket.text, strconv.FormatUint(h.token, 10), a.Floor, a.Counted, a.NotAfter}
+	e := h.ticket.entry
+	_, t, err := h.ticket.queue.call(ctx, e.keys.All(), lua.Downgrade.Script, 0, conn.Mendable, func(a Attempt) []string {
+		return []string{h.ticket.Text, strconv.FormatUint(h.Token, 10), a.Floor, a.Counted, a.NotAfter}
 	})
 	r, strange := lua.Downgrade.Of(&t)
 	if err = cmp.Or(err, strange); err != nil {
 		return err
 	}
-	if r.Status == lua.Granted {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if h.ticket.state != held { // What is left of it was released beside this, and was faster.
-		return cmp.Or(h.gone, lease.ErrReleased)
-	}
-	cause := h.lossOfLocked(&r)
-	h.loseLocked(cause)
-	return cause
+	x := e.begin()
+	defer e.end(x)
+	return e.lock.Lowered(&x.Input, &h.Hold, &r)
 }
 
 // Downgrade turns a lease that was got for writing into one for reading. Where no lease for writing is left
@@ -313,19 +313,22 @@ func (q Queue) Downgrade(ctx context.Context, l *lease.Lease) error {
 		return fmt.Errorf("%w: the lease is one of another lock", lease.ErrNotHeld)
 	}
 	h := sh.hold
-	s := h.ticket.site
-	s.mu.Lock()
-	if h.ticket.state != held || l.Context().Err() != nil {
-		s.mu.Unlock()
+	e := h.ticket.entry
+	e.mu.Lock()
+	lower, holds := false, l.Context().Err() == nil
+	if holds {
+		if lower, holds = e.lock.Downgrade(&h.Hold, sh.kind); holds && sh.kind == wire.Write {
+			sh.kind = wire.Read
+		}
+	}
+	e.mu.Unlock()
+	switch {
+	case !holds:
 		return context.Cause(l.Context())
+	case lower:
+		return h.lower(ctx)
 	}
-	h.leases.Unwrite(&sh.Share)
-	lower := h.ticket.queue.kind == lua.Write && h.leases.Writes == 0
-	s.mu.Unlock()
-	if !lower {
-		return nil
-	}
-	return h.lower(ctx)
+	return nil
 }
 
 // HoldCount returns how many leases of a kind there are on the hold that ctx comes from or whose owner it
@@ -340,11 +343,10 @@ func (q Queue) HoldCount(ctx context.Context, kind byte) int {
 		return 0
 	}
 	h := sh.hold
-	s := h.ticket.site
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if h.ticket.state != held || h.leases.Overdue() {
+	h.ticket.entry.mu.Lock()
+	defer h.ticket.entry.mu.Unlock()
+	if !h.ticket.Held() || h.overdue() {
 		return 0
 	}
-	return h.leases.Count(kind)
+	return h.Count(kind)
 }

@@ -1,21 +1,26 @@
 package waitqueue
 
 import (
-	"strconv"
+	"context"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/core"
+	"github.com/headwaiter/headwaiter/internal/notify"
+	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/timers"
-	"github.com/headwaiter/headwaiter/internal/trust"
+	"github.com/headwaiter/headwaiter/internal/wire"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
 )
 
-// A site is all that a client knows of one name: the tickets that wait or hold, whether it hears, and when
-// to look. It is made by the first call and dropped when nothing has used it for a while.
+// A site is what a client has of one name, whatever it does with it: where its requests go, its subscription and its timer.
+// What is decided about the name is decided by a pure core, [core.Lock] or [event.Event]: an [entry] has the one, a [watch] the
+// other. They take in inputs under mu, one at a time, and perform the effects in the order in which these were decided.
 type site struct {
 	client  *client
 	proto   *lua.Protocol
@@ -23,288 +28,295 @@ type site struct {
 	keys    lua.Keys
 	channel string
 	slot    uint16       // in a cluster
+	id      string       // the identity of the client when the site was made
 	history atomic.Int32 // how many hand-offs are kept; 0: none
-	waited  atomic.Bool  // the last ask was told to wait
 
-	mu      sync.Mutex // guards the fields below, the tickets and their holds
-	tickets map[string]*ticket
-	owners  map[string]*hold  // by the owner that a context named
-	used    time.Time         // last use, as far as calls and ticks told it
-	leaving map[*end]struct{} // ends under way of what has no ticket: their answers may tell of grants to those that have one
-	unlocks []*unlock         // ends of holds that nobody waits for: later asks of this client follow them (R1)
-	lowers  []chan struct{}   // of those by which only reading was left, each closed when the server has been told
+	mu sync.Mutex // held during an input
 
-	ears    conn.Ears     // where the subscription is asked for
-	trust   trust.Trust   // and what is known of it
-	answers trust.Answers // to asks and looks
-
-	// Of an event.
-	news       int64 // the newest generation that a message told of
-	generation int64 // and the newest that anything told of
-
-	// When to look. All have one timer.
+	// act is held while effects are performed. It is taken before mu is released, so effects keep the order of the inputs. What
+	// effects change is guarded by it.
+	act      sync.Mutex
+	listener conn.Ears // where the subscription was asked for
 	tick     timers.Timer
-	id       string    // the identity of the client when the site was made
-	copied   bool      // the client has another one: nothing is sent for the tickets of this any more
-	retired  bool      // dropped from the client: its timer is to be set no more
-	check    time.Time // at the queue, for the tickets that wait
-	lostBy   time.Time // the same, if one waits by then: an answer was lost that may have told of a grant to it
-	claimBy  time.Time // at whether the grant handed on was claimed
-	handed   uint64    // its token
-	missing  string    // a ticket whose grant a check found and no message brought yet
-	missBy   time.Time // when that is a miss
-	checking bool      // a check is under way
-	again    bool      // and another is wanted after it
-	all      bool      // the next check names all tickets, not just the oldest
-	failures int       // checks that failed, in a row
-
-	looked chan struct{} // closed when no check is under way any more; nil if nobody waits for that
+	looked   chan struct{} // closed when no check is under way any more; nil if nobody waits for that
 }
 
-func newSite(c *client, q *binding) *site {
-	s := &site{
-		client: c, id: c.id(), proto: q.proto, name: q.name, keys: q.keys, channel: q.keys.Channel(c.id()), slot: c.servers.SlotOf(q.keys.Lock),
-		tickets: make(map[string]*ticket), used: time.Now(), trust: trust.Trust{Polls: c.opts.WithoutSubscribe, Born: c.born},
-	}
-	s.tick.Target = timers.Func(s.ticked)
-	c.servers.Timers.Before(&s.tick, s.used.Add(c.opts.Linger))
-	return s
+// A known name is an entry or a watch.
+type known interface {
+	at() *site
+	// close ends the waits and the holds of the name, for a client that closes, and adds the releases that a server could still
+	// need then, before any of them is sent.
+	close(o outbox.Outstanding, now time.Time) outbox.Outstanding
+	// abandon ends all that the client has of the name, and sends nothing for it.
+	abandon()
+	// silent reports whether the server does not answer the requests for the name.
+	silent() bool
+}
+
+func (s *site) at() *site { return s }
+
+// init fills in a site that is new.
+func (s *site) init(c *client, q *binding) {
+	s.client, s.id, s.proto, s.name, s.keys = c, c.id(), q.proto, q.name, q.keys
+	s.channel, s.slot = q.keys.Channel(s.id), c.servers.SlotOf(q.keys.Lock)
+}
+
+// unused is what the client knows of a name that it has not used yet.
+func (c *client) unused() core.Name {
+	return core.Name{Linger: c.opts.Linger, Subscription: core.Subscription{Polls: c.opts.WithoutSubscribe, Born: c.born}}
 }
 
 // node returns the server that the site's requests go to.
 func (s *site) node() *conn.Node { return s.client.servers.NodeAt(s.slot) }
 
-// hearsLocked reports whether tickets may queue (R2).
-func (s *site) hearsLocked() bool { return s.trust.Hears() }
-
-// deliverLocked brings a grant to its ticket, or gives it back (R8). from is a local time not after the server's time g.At, from
-// which the hold lasts until g.Until, and slept what lease.Slept said when that was reckoned.
-func (s *site) deliverLocked(g lua.Grant, from time.Time, slept time.Duration, note string) {
-	if s.copied {
-		return // It is of a ticket that the other copy has too.
-	}
-	t := s.tickets[g.Ticket]
-	if t == nil {
-		s.client.stats.GivenBack.Add(1)
-		s.tell(observe.Observation{Moment: observe.GivenBack, Ticket: g.Ticket})
-		s.giveBackLocked(g.Ticket, g.Token)
-		return
-	}
-	// Nobody can make a hold longer than it was asked for, not even a forged message.
-	lasts := min(time.Duration(g.Until-g.At)*time.Microsecond, t.lease())
-	t.offerLocked(grant{token: g.Token, from: from, lasts: lasts, slept: slept, note: note})
+// A turn is one input, with room for its effects.
+type turn struct {
+	core.Input
+	room [6]core.Effect
+	lost []*hold // whose leases had ended when they were to be extended
 }
 
-// heardOfLocked notes that the news of a grant came as it should.
-func (s *site) heardOfLocked(ticket string) {
-	if t := s.tickets[ticket]; t != nil {
-		t.told = true
-	}
-	if s.missing == ticket {
-		s.missing, s.missBy = "", time.Time{}
-	}
-}
+var turns = sync.Pool{New: func() any { return &turn{} }}
 
-// landedLocked notes that an ask or check that named t by that text is over.
-func (s *site) landedLocked(t *ticket, text string, a conn.Attempt, err error) {
-	if err != nil && !conn.Answered(err) && !conn.Unsent(err) {
-		if t.unanswered.IsZero() {
-			t.unanswered = a.Sent
-		}
-		t.ghost = timers.Later(t.ghost, a.Expires)
-		if text != t.text {
-			s.endGhostLocked(text, a.Expires, t.inherits)
-		}
-		// The lost reply may have told of a grant to another ticket of this client. Whether one waits is seen then, for all that
-		// are lost meanwhile. It is no sooner than the look that repeats one that failed.
-		s.lostBy = timers.First(s.lostBy, time.Now().Add(retry.Backoff(1+s.failures)))
-		s.armLocked(s.lostBy)
-	}
-	s.settledLocked(t, err == nil)
-}
-
-// settledLocked notes that one thing less is in flight for t, and whether it was answered.
-func (s *site) settledLocked(t *ticket, answered bool) {
-	s.answers.Over(answered)
-	t.answered = t.answered || answered
-	t.inflight--
-	if t.state == ending && t.inflight == 0 && t.endAgain {
-		t.repeatLocked()
-	}
-}
-
-// absorb takes in the clock, the flags and the grants of a reply: of an ask or an end those to other tickets of the client, of
-// a check those to its own too. The latter may be old ones, whose message may be lost or still on its way.
-func (s *site) absorb(a conn.Attempt, r *lua.Reply, check bool) {
-	c := s.client
-	c.saw(s.node(), a, s.proto, s.name, r.Head(), r.Token)
+// begin begins an input. The caller gives it to the core, and ends it with [entry.end] or [watch.end].
+func (s *site) begin() *turn {
+	x := turns.Get().(*turn)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, g := range r.Grants {
-		if !check {
-			s.heardOfLocked(g.Ticket)
+	x.Now, x.Chance, x.Effects = time.Now(), rand.Uint64(), x.room[:0]
+	return x
+}
+
+// over gives back a turn whose effects were performed.
+func (x *turn) over() {
+	clear(x.Effects)
+	clear(x.lost)
+	x.Effects, x.lost = nil, x.lost[:0]
+	turns.Put(x)
+}
+
+// perform does what does not depend on what the name is used for, and reports whether that was all. act is held.
+func (s *site) perform(e *core.Effect, listens conn.Subscriber) bool {
+	c := s.client
+	switch e.Do {
+	case core.Wake:
+		callerOf(e).poke()
+	case core.Acknowledge:
+		callerOf(e).acknowledge()
+	case core.Timer:
+		c.servers.Timers.Before(&s.tick, e.At)
+	case core.Subscribe:
+		s.listener = c.servers.Ears(s.slot)
+		s.listener.Want(listens)
+	case core.Reconnect:
+		s.listener.Reconnect()
+		if e.Flag {
+			c.servers.DoubtSlots()
 		}
-		s.deliverLocked(g, a.Sent, a.Slept, a.Note)
-	}
-	switch {
-	case r.Has(lua.Handed) && (s.claimBy.IsZero() || !s.proto.Several()):
-		// A client that hands on looks once whether the grant was claimed.
-		left := time.Duration(r.Until-r.Now) * time.Microsecond
-		if r.Status == lua.Granted {
-			left = min(left, c.opts.GrantLease) // Until is the end of the caller's own lease.
+	case core.Ping:
+		text := e.Text
+		c.servers.Spawn(func() { c.servers.Publish(s.channel, wire.EchoMessage(text)) }) // An error shows as a ping that does not come back.
+	case core.Owe:
+		if e.Flag {
+			c.ends.Count(-1)
+		} else {
+			c.ends.Count(1)
 		}
-		s.handed = r.Token
-		s.claimBy = time.Now().Add(left + claimSlack)
-		s.armLocked(s.claimBy)
-	case s.proto.Several():
-		// A later grant says nothing of the earlier ones.
-	case r.Token > s.handed:
-		s.claimBy, s.handed = time.Time{}, 0
+	case core.RaiseToken:
+		c.floor.Raise(e.Token)
+	case core.Queued:
+		callerOf(e).teller.Queued(e.Place, e.Count)
+	case core.Rejoined:
+		c.stats.Rejoined.Add(1)
+		s.tell(observe.Observation{Moment: observe.Rejoined, Ticket: e.Text})
+	case core.Missed:
+		c.stats.Missed.Add(1)
+		s.tell(observe.Observation{Moment: observe.Missed, Ticket: e.Text})
+	case core.Suspected:
+		c.stats.Suspected.Add(1)
+		s.tell(observe.Observation{Moment: observe.Suspected})
+	case core.GivenBack:
+		c.stats.GivenBack.Add(1)
+		s.tell(observe.Observation{Moment: observe.GivenBack, Ticket: e.Text})
+	case core.Forged:
+		c.stats.Forged.Add(1)
+	case core.Impossible:
+		c.stats.Refused.Add(1)
+	default:
+		return false
 	}
-	if r.Has(lua.Suspected) {
-		s.suspect()
-		s.doubtLocked()
+	return true
+}
+
+// tell tells the observer of the client of something about the name. Without one this is a comparison with nil.
+func (s *site) tell(o observe.Observation) {
+	if w := s.client.notifier; w != nil {
+		o.Kind, o.Name = s.proto.Kind, s.name
+		w.Tell(context.Background(), o)
 	}
-	if r.Has(lua.More) {
-		s.checkAtLocked(time.Now())
+}
+
+// Channel is the wake channel of the client at the site.
+func (s *site) Channel() string { return s.channel }
+
+// Key is a key in the slot of the site.
+func (s *site) Key() string { return s.keys.Lock }
+
+// listensAt reports whether a listener is the one that was asked for the subscription.
+//
+// A listener calls without its lock, so what it says may be stale: another listener, or a newer connection, may have reported
+// since.
+func (s *site) listensAt(from conn.Ears) bool {
+	s.act.Lock()
+	defer s.act.Unlock()
+	return s.listener == from
+}
+
+// drop ends the subscription.
+func (s *site) drop(listens conn.Subscriber) {
+	s.act.Lock()
+	from := s.listener
+	s.act.Unlock()
+	from.Drop(listens)
+}
+
+// heard reads a message, and reports whether it is one that concerns the site.
+func (s *site) heard(text string) (m wire.Message, ok bool) {
+	c := s.client
+	c.stats.Messages.Add(1)
+	m, err := wire.ParseMessage(text)
+	if err != nil || m.Kind != wire.MessageEcho && m.Kind.Event() != s.proto.Broadcast {
+		c.stats.Forged.Add(1)
+		return m, false
 	}
+	s.tell(observe.Observation{Moment: observe.Woken, Count: len(m.Grants)})
+	return m, true
+}
+
+// lookOver lets those go on who wait for the end of a check.
+func (s *site) lookOver() {
+	s.act.Lock()
+	defer s.act.Unlock()
+	if s.looked != nil {
+		close(s.looked)
+		s.looked = nil
+	}
+}
+
+// retire drops a name that nothing uses from its client, if over reports so, and ends its subscription. That is asked with the lock
+// of the client: a call that comes in between finds the name again and keeps it.
+func (s *site) retire(listens conn.Subscriber, over func() (gone, subscribed bool)) {
+	c := s.client
+	c.servers.Spawn(func() {
+		c.mu.Lock()
+		gone, subscribed := over()
+		if gone && c.sites[s.keys.Site] != nil && c.sites[s.keys.Site].at() == s {
+			delete(c.sites, s.keys.Site)
+			c.servers.Used(len(c.sites) > 0)
+		}
+		c.mu.Unlock()
+		if subscribed {
+			s.drop(listens)
+		}
+	})
+}
+
+// attempt is what the core wants to know of a request that was sent.
+func attempt(a *conn.Attempt) core.Attempt {
+	return core.Attempt{Sent: a.Sent, Slept: a.Slept, Expires: a.Expires}
+}
+
+// failure is what the core wants to know of an error.
+func failure(err error) (f core.Failure) {
+	if err != nil {
+		f = core.Failure{
+			Err: err, Advice: conn.Advise(err), Answered: conn.Answered(err), Unsent: conn.Unsent(err), Passes: conn.Transient(err), Mendable: conn.Mendable(err),
+		}
+	}
+	return f
 }
 
 // saw takes in what a reply of any kind says of a name beside the fate of tickets: the server's clock, the token, and what
 // the statistics and the observer want of it.
-func (c *client) saw(n *conn.Node, a conn.Attempt, p *lua.Protocol, name string, r lua.Head, token uint64) {
+func (c *client) saw(n *conn.Node, a conn.Attempt, p *lua.Protocol, name string, r wire.Head, token uint64) {
 	c.floor.Raise(token)
-	n.Clock.Observe(a, r.Now, r.Status == lua.Late)
-	if r.Status == lua.Late {
+	n.Clock.Observe(a, r.Now, r.Status == wire.Late)
+	if r.Status == wire.Late {
 		c.stats.Late.Add(1)
 	}
 	if r.Flags == 0 && r.Skipped == 0 && r.Expired == 0 {
 		return
 	}
-	c.stats.Served(r.Skipped, r.Expired, r.Has(lua.Handed), r.Has(lua.Stepped), r.Has(lua.Differs))
-	c.notifier.Served(p.Kind, name, r.Skipped, r.Expired, r.Has(lua.Handed), r.Has(lua.Differs))
+	c.stats.Served(r.Skipped, r.Expired, r.Has(wire.Handed), r.Has(wire.Stepped), r.Has(wire.Differs))
+	c.notifier.Served(p.Kind, name, r.Skipped, r.Expired, r.Has(wire.Handed), r.Has(wire.Differs))
 }
 
-// Message takes in what was heard on the wake channel. It runs on the reader of the connection.
-func (s *site) Message(text string, received time.Time) {
-	c := s.client
-	c.stats.Messages.Add(1)
-	m, err := lua.ParseMessage(text)
-	if err != nil || m.Kind != lua.MessageEcho && m.Kind.Event() != s.proto.Broadcast {
-		c.stats.Forged.Add(1)
-		return
+// A caller is what is kept of a call that waits, for its turn or for an event, beside what the core knows. The act of its
+// site guards what changes.
+type caller struct {
+	queue  *binding // with the terms of its call
+	ticket *ticket  // nil if it waits for an event
+	party  *party   // nil if it waits for a hold
+	teller *notify.Teller
+
+	wake         chan struct{} // something has changed; nil if nobody has waited for that yet
+	over         chan struct{} // closed when its release was acknowledged or given up; nil likewise
+	acknowledged bool
+}
+
+func callerOf(e *core.Effect) *caller { return e.Call.Owner.(*caller) }
+
+// waking returns the channel to wait at for a change. A call that does not wait has none. The caller holds mu, so what changes
+// after that is told.
+func (s *site) waking(c *caller) <-chan struct{} {
+	s.act.Lock()
+	defer s.act.Unlock()
+	if c.wake == nil {
+		c.wake = make(chan struct{}, 1)
 	}
-	s.tell(observe.Observation{Moment: observe.Woken, Count: len(m.Grants)})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch m.Kind {
-	case lua.MessageGrant:
-		for _, g := range m.Grants {
-			s.heardOfLocked(g.Ticket)
-			from, slept := s.node().Clock.Since(g.At, received)
-			s.deliverLocked(g, from, slept, m.Note)
-		}
-	case lua.MessageSuspect:
-		s.suspectedLocked(m.Ticket)
-	case lua.MessageLook:
-		s.startCheckLocked()
-	case lua.MessageExcess:
-		if t := s.tickets[m.Ticket]; t != nil && t.waits() {
-			t.refuseLocked(excess(t, strconv.FormatInt(m.Limit, 10)))
-		}
-	case lua.MessageOpen, lua.MessageBroken:
-		s.eventLocked(m)
-	case lua.MessageWanted:
-		s.wantedLocked(m.Token)
-	case lua.MessageEcho:
-		if s.trust.Echoed(m.Nonce) {
-			s.all = true
-			s.startCheckLocked()
-		}
+	return c.wake
+}
+
+// poke wakes the call, which looks at its state.
+func (c *caller) poke() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
 	}
 }
 
-// ticked is called by the site's timer. It does what is due and puts the rest back.
-func (s *site) ticked(now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	due := func(at time.Time) bool { return !at.IsZero() && !now.Before(at) }
-	if due(s.missBy) {
-		s.client.stats.Missed.Add(1)
-		s.tell(observe.Observation{Moment: observe.Missed, Ticket: s.missing})
-		s.missing, s.missBy = "", time.Time{}
-		s.doubtLocked()
-	}
-	if due(s.trust.EchoBy) {
-		s.trust.EchoLate()
-		s.ears.Reconnect()
-	}
-	if due(s.claimBy) {
-		s.claimBy = time.Time{}
-		s.startCheckLocked()
-	}
-	if due(s.lostBy) {
-		s.lostBy = time.Time{}
-		s.checkInLocked(0)
-	}
-	if due(s.check) {
-		usual := s.proto.Checks != nil && s.trust.AtTick(s.check)
-		s.check = time.Time{}
-		switch {
-		case usual:
-			s.client.looks.Add(s)
-		case !s.proto.Broadcast || s.anyWaits(): // Of events a look keeps what nobody waits for any more.
-			s.startCheckLocked()
-		}
-	}
-	if s.busyLocked() {
-		s.used = now
-	} else if !now.Before(s.used.Add(s.client.opts.Linger)) {
-		s.client.retireLocked(s)
-		return
-	}
-	s.armLocked(timers.First(s.used.Add(s.client.opts.Linger), s.missBy, s.trust.EchoBy, s.claimBy, s.check, s.lostBy))
-}
-
-// busyLocked reports whether something of the site is under way.
-func (s *site) busyLocked() bool {
-	return len(s.tickets) > 0 || s.checking || !s.claimBy.IsZero() || len(s.leaving) > 0
-}
-
-// armLocked sets the site's timer.
-func (s *site) armLocked(at time.Time) {
-	if !s.retired {
-		s.client.servers.Timers.Before(&s.tick, at)
+// acknowledge lets those go on who wait for the answer to the release of the call.
+func (c *caller) acknowledge() {
+	c.acknowledged = true
+	if c.over != nil {
+		close(c.over)
 	}
 }
 
-// retireLocked ends the subscription of a site that nothing uses, and drops the site. The client's lock is not held:
-// a call that comes in between finds the site again and keeps it.
-func (c *client) retireLocked(s *site) {
-	c.servers.Spawn(func() {
-		c.mu.Lock()
-		s.mu.Lock()
-		now := time.Now()
-		if s.busyLocked() {
-			s.used = now
+// ended returns a channel that is closed when the release of the call was answered or given up.
+func (s *site) ended(c *caller) <-chan struct{} {
+	s.act.Lock()
+	defer s.act.Unlock()
+	if c.over == nil {
+		c.over = make(chan struct{})
+		if c.acknowledged {
+			close(c.over)
 		}
-		// A call may have found the site since, and have no ticket yet.
-		until := s.used.Add(c.opts.Linger)
-		over := !now.Before(until)
-		leave, ears := over && s.trust.Wanted, s.ears
-		if over {
-			if c.sites[s.keys.Site] == s {
-				delete(c.sites, s.keys.Site)
-				c.servers.Used(len(c.sites) > 0)
-			}
-			s.retired, s.trust = true, trust.Trust{Polls: s.trust.Polls, Born: s.trust.Born}
-		} else {
-			s.armLocked(until)
-		}
-		s.mu.Unlock()
-		c.mu.Unlock()
-		if leave {
-			ears.Drop(s)
-		}
-	})
+	}
+	return c.over
 }
+
+// newCaller fills in what is kept of a call for a name.
+func (q *binding) newCaller(c *caller, room *notify.Teller, call *core.Call) {
+	c.queue = q
+	notifier := q.client.notifier
+	if q.terms.Untold {
+		notifier = nil
+	}
+	c.teller = notifier.Teller(room, q.proto.Kind, q.name, &call.Text)
+	call.Owner = c
+	call.Place, call.Budget = -1, conn.AttemptTime
+	call.Lease, _ = q.terms.First()
+}
+
+// slept is for how long the machine has been suspended; a name for what the core is told of it.
+func slept() time.Duration { return lease.Slept() }

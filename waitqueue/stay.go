@@ -53,15 +53,17 @@ func stay(l *lease.Lease) <-chan error {
 		return nil
 	}
 	h := sh.hold
-	s := h.ticket.site
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !h.ticket.joint {
-		return nil // It is one of an earlier call.
+	e := h.ticket.entry
+	answer := make(chan error, 1)
+	x := e.begin()
+	defer e.end(x)
+	if !e.lock.Stay(&x.Input, &h.Hold) {
+		return nil
 	}
-	h.stays = make(chan error, 1)
-	h.hurryLocked()
-	return h.stays
+	e.act.Lock()
+	defer e.act.Unlock()
+	h.stays = answer
+	return answer
 }
 
 // Returned says that a call for several names, or one of [Queue.Unreturned], returns now, with this lease: the time without progress
@@ -72,23 +74,20 @@ func Returned(l *lease.Lease) {
 		return
 	}
 	h := sh.hold
-	s := h.ticket.site
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	e := h.ticket.entry
+	x := e.begin()
+	defer e.end(x)
 	h.stall.Resume()
-	h.ticket.joint = false
-	if h.ticket.state == held && h.stall != nil {
-		s.client.servers.Timers.Before(&h.entry, h.endsLocked())
-	}
+	e.lock.Returned(&x.Input, &h.Hold, h.leases())
 }
 
 // Unused says that no work was done with the hold of a lease that no call is going to return, so that its release frees the name at
 // once ([Terms].MinHold).
 func Unused(l *lease.Lease) {
 	if sh, ok := l.Engine().(*share); ok {
-		s := sh.hold.ticket.site
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		sh.hold.ticket.joint = true
+		t := sh.hold.ticket
+		t.entry.mu.Lock()
+		defer t.entry.mu.Unlock()
+		t.Joint = true
 	}
 }

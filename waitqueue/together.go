@@ -1,153 +1,272 @@
 package waitqueue
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
-	"github.com/headwaiter/headwaiter/internal/trust"
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/terms"
+	"github.com/headwaiter/headwaiter/internal/wire"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// A client that waits for thousands of names looks at each of them every two seconds. Usually there is nothing to see: the
-// ticket is in the queue, and the holder's lease goes on. So the usual looks at one node that are due at one tick go together,
-// in few scripts, which say that much of many tickets. A name of which there is more to say gets a check of its own after
-// that, and so does one that is due alone.
+// Several names in one script, for internal/several: all tickets of a call come into their queues at once.
 
-// lookBatch is how many tickets one script looks at, at the most, which takes the server about a millisecond.
-const lookBatch = 160
-
-// A look is that at one of several names.
-type look struct {
-	site       *site
-	glances    []*glance
-	now, until int64 // server µs: of the reply, and of the end of the present lease
-	check      bool  // only a check can tell
-	err        error // there was no answer
+// AskAll asks for all claims, which are of one slot and of the protocol of the fair lock, in one script, and again until
+// there is an answer; waiting is called before each pause. Where keep is true and all of them can hear, those that are not
+// granted have their places then. It reports whether one of them cannot be had without a place.
+func AskAll(ctx context.Context, claims []*Claim, keep bool, waiting func()) (refused bool, err error) {
+	first := claims[0]
+	budget, begun := conn.AttemptTime, first.wait.begun
+	unanswered := false // the last ask
+	failed := func(err, last error) error {
+		return &lease.WaitError{Place: -1, Waited: time.Since(begun), Last: last, Err: err, Unanswered: unanswered && err != lease.ErrClosed}
+	}
+	mode := wire.Try
+	if keep {
+		mode = wire.Wait
+	}
+	var last error
+	for tries := 0; ; tries++ {
+		if ctx.Err() != nil {
+			return false, failed(retry.WhyEnded(ctx), last)
+		}
+		refused, late, err := askAll(ctx, claims, mode, budget)
+		unanswered = err != nil
+		switch {
+		case err == nil && !late:
+			return refused, failureOf(claims)
+		case err == nil:
+			budget = min(2*budget, conn.LongestAttempt)
+		case !first.passes(err):
+			return false, conn.Advise(err)
+		case ctx.Err() != nil:
+			last = retry.Last(ctx, conn.Advise(err), last)
+		case first.wait.mode == wire.Try && tries > 0 && time.Since(begun) > retry.TryTime:
+			return false, failed(conn.Advise(err), nil)
+		default:
+			last = retry.Last(ctx, conn.Advise(err), last)
+			waiting()
+			if err := first.queue.client.servers.Rest(ctx, retry.Backoff(tries)); err != nil {
+				return false, failed(err, last)
+			}
+		}
+	}
 }
 
-// A glance is that at one of its tickets.
-type glance struct {
-	*look
-	ticket  *ticket
-	text    string
-	arrival string
-	place   int
+// passes reports whether the call of a claim without a place waits for an error to pass.
+func (c *Claim) passes(err error) bool {
+	c.wait.entry.mu.Lock()
+	defer c.wait.entry.mu.Unlock()
+	return conn.Transient(err) || c.wait.ticket.Arrival != 0 && conn.Mendable(err)
 }
 
-// flush sends what was due at one moment.
-func (c *client) flush() {
-	c.renewals.Flush()
-	due := c.looks.Take()
-	if len(due) == 0 {
-		return
+// failureOf is why one of the claims will never hold, if one will not.
+func failureOf(claims []*Claim) error {
+	for _, c := range claims {
+		c.wait.entry.mu.Lock()
+		err := errors.Join(c.wait.ticket.WaitErr, c.wait.ticket.Refused)
+		c.wait.entry.mu.Unlock()
+		if err != nil {
+			return c.wait.failed(err)
+		}
 	}
-	nodes := make(map[*conn.Node][]*site, 1)
-	for _, s := range due {
-		n := s.node()
-		nodes[n] = append(nodes[n], s)
+	return nil
+}
+
+// askAll sends one script for all claims that no message was faster for, and takes in the answers.
+func askAll(ctx context.Context, claims []*Claim, mode string, budget time.Duration) (refused, late bool, err error) {
+	for _, c := range claims {
+		if err := c.wait.afterEnds(ctx); err != nil {
+			return false, false, err
+		}
 	}
-	for n, sites := range nodes {
-		if len(sites) == 1 {
-			sites[0].mu.Lock()
-			sites[0].startCheckLocked()
-			sites[0].mu.Unlock()
+	first := claims[0].wait.ticket
+	c, n := claims[0].queue.client, claims[0].wait.entry.node()
+	a := n.Attempt(budget)
+	var keys, tickets []string
+	var asked []*Claim
+	var asks []*ask
+	for _, p := range claims {
+		e, t := p.wait.entry, p.wait.ticket
+		q := &ask{attempt: a}
+		var ok bool
+		x := e.begin()
+		if q.Acquire, ok = e.lock.BeginAcquire(&x.Input, &t.Ticket, mode, a.Sent); ok {
+			mode = q.Mode
+		}
+		e.end(x)
+		if !ok {
+			continue // A message was faster, or the ticket is ending.
+		}
+		if p.asked.IsZero() {
+			p.asked = a.Sent
+		}
+		asked, asks = append(asked, p), append(asks, q)
+		keys = append(keys, e.keys.All()...)
+		tickets = append(tickets, q.Text, strconv.FormatInt(q.Acquire.Arrival, 10))
+	}
+	if len(asked) == 0 {
+		return false, false, nil
+	}
+	_, phase := first.queue.terms.First()
+	args := append([]string{mode, a.NotAfter, strconv.FormatInt(first.queue.terms.HeadStart(), 10), c.highest(), c.servers.Counted(), phase}, tickets...)
+	c.stats.Asks.Add(1)
+	replies, err := lua.MultiAsk.DecodeAll(c.servers.RunFor(ctx, lua.MultiAsk, keys, args...), len(asked))
+	late = err == nil && len(replies) == 1 && replies[0].Status == wire.Late
+	for i, p := range asked {
+		var r wire.Reply
+		if late {
+			r = replies[0]
+		} else if err == nil {
+			r = replies[i]
+		}
+		busy := r.Status == wire.Busy
+		if p.busy = nil; r.Owner() != "" || r.Waiting > 0 { // Else it is free, and only others are not.
+			p.busy = terms.BusyBy(&r)
+		}
+		refused = refused || busy
+		if late || busy {
+			p.asked = time.Time{} // Nothing of it is there.
+		}
+		p.wait.took(asks[i], &r, err)
+	}
+	return refused, late, err
+}
+
+// Again returns a claim in place of one that has ended: for the same call, and with the same place in the queue.
+func (c *Claim) Again() *Claim {
+	e, t := c.wait.entry, c.wait.ticket
+	e.mu.Lock()
+	arrival := t.Arrival
+	e.mu.Unlock()
+	if arrival == 0 && !c.asked.IsZero() {
+		// It was granted at once, or by a message after an ask whose answer was lost: nobody has told.
+		if earliest := e.node().Clock.AtLeast(c.asked); earliest > 0 {
+			arrival = earliest - t.queue.terms.HeadStart()
+		}
+	}
+	again := newClaim(c.ctx, c.queue, c.wait.mode)
+	again.tells()
+	again.arrival = arrival
+	return &again
+}
+
+// Busy says who has what the claim wants, if its last ask was a try that failed.
+func (c *Claim) Busy() error { return c.busy }
+
+// Hear reports whether the client hears of the name, or the claim needs that no more; else the channel tells when to
+// look again. It makes the client subscribe.
+func (c *Claim) Hear() (hears bool, changed <-chan struct{}) {
+	e, t := c.wait.entry, c.wait.ticket
+	x := e.begin()
+	defer e.end(x)
+	if hears = e.lock.Hear(&x.Input, &t.Ticket); !hears {
+		changed = e.waking(&t.caller)
+	}
+	return hears, changed
+}
+
+// Granted reports whether the claim was granted. Where its client hears of nothing, it looks before it says no.
+func (c *Claim) Granted(ctx context.Context) bool {
+	e, t := c.wait.entry, c.wait.ticket
+	x := e.begin()
+	var looked <-chan struct{}
+	if t.Waits() && e.lock.Polls {
+		looked = e.look(x)
+	}
+	granted := t.Ticket.Granted()
+	e.end(x)
+	if looked == nil {
+		return granted
+	}
+	select {
+	case <-looked:
+	case <-ctx.Done():
+	case <-e.client.servers.Ended():
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return t.Ticket.Granted()
+}
+
+// Take returns the lease of a claim that was granted, or nil.
+func (c *Claim) Take() *lease.Lease {
+	return c.wait.entry.newHold(c.ctx, c.wait.ticket, time.Since(c.wait.begun))
+}
+
+// Leave ends a claim that has asked, and leaves nothing of it behind.
+func (c *Claim) Leave(err error) {
+	c.wait.finish()
+	c.wait.ended(err)
+}
+
+// AwaitEnd waits, within ctx, until what a claim that has ended was granted is given back.
+func (c *Claim) AwaitEnd(ctx context.Context) {
+	if c.wait.entry != nil {
+		c.wait.awaitEnd(ctx)
+	}
+}
+
+// Below says that a hold is a part of one with a higher token: whoever holds the name next gets a token above that one,
+// however the hold ends here.
+func Below(l *lease.Lease) {
+	h := l.Engine().(*share).hold
+	h.ticket.entry.mu.Lock()
+	defer h.ticket.entry.mu.Unlock()
+	h.Below(l.Token())
+}
+
+// ReleaseAll releases leases of one slot, of the protocol of the fair lock, and returns the first error: in one script, and side by
+// side those that a script for all cannot end, as those whose names stay taken ([Terms].MinHold).
+func ReleaseAll(ctx context.Context, leases []*lease.Lease) (err error) {
+	var holds []*hold
+	var keys, tickets []string
+	var alone sync.WaitGroup
+	errs := make([]error, len(leases))
+	defer func() {
+		alone.Wait()
+		err = cmp.Or(err, cmp.Or(errs...))
+	}()
+	for i, l := range leases {
+		sh := l.Engine().(*share)
+		if !sh.let() {
+			alone.Go(func() { errs[i] = l.Release(ctx) })
 			continue
 		}
-		c.servers.Spawn(func() { c.lookTogether(n, sites) })
+		t := sh.hold.ticket
+		holds = append(holds, sh.hold)
+		tickets = append(tickets, t.Text)
+		keys = append(keys, t.entry.keys.All()...)
 	}
-}
-
-// lookTogether looks at names of one node, in one round trip.
-func (c *client) lookTogether(n *conn.Node, sites []*site) {
-	var looks []*look
-	groups := make(map[*lua.Script][]*glance, 1)
-	for _, s := range sites {
-		if l := s.beginLook(); l != nil {
-			looks = append(looks, l)
-			groups[s.proto.Checks] = append(groups[s.proto.Checks], l.glances...)
+	if len(holds) == 0 {
+		return err
+	}
+	c := holds[0].ticket.entry.client
+	a := conn.Sending()
+	c.stats.Ends.Add(1)
+	args := append([]string{c.highest(), c.servers.Counted()}, tickets...)
+	replies, failed := lua.MultiEnd.DecodeAll(c.servers.RunFor(ctx, lua.MultiEnd, keys, args...), len(holds))
+	answers := make([]answer, len(holds))
+	for i, h := range holds {
+		var r wire.Reply
+		if failed == nil {
+			r = replies[i]
 		}
+		d := &owned{}
+		h.ticket.entry.own(d, h.ticket, nil)
+		answers[i] = d.took(a, &r, failed)
 	}
-	if len(looks) == 0 {
-		return
+	for i, h := range holds {
+		ended := h.conclude(ctx, &answers[i])
+		h.released(h.held(), ended)
+		err = cmp.Or(err, ended)
 	}
-	a := n.Attempt(conn.AttemptTime)
-	var jobs []conn.Job
-	var parts [][]*glance
-	for script, group := range groups {
-		for _, part := range conn.Parts(c.servers, group, lookBatch, func(g *glance) uint16 { return g.site.slot }) {
-			job := conn.Job{Script: script, Args: []string{a.NotAfter, part[0].site.id, c.servers.Counted()}}
-			for _, g := range part {
-				job.Keys = append(job.Keys, g.site.keys.All()...)
-				job.Args = append(job.Args, g.text, g.arrival)
-			}
-			jobs, parts = append(jobs, job), append(parts, part)
-		}
-	}
-	c.stats.Checks.Add(uint64(len(jobs)))
-	last := &jobs[len(jobs)-1]
-	last.Result = c.servers.Patiently(n, jobs[:len(jobs)-1], last.Script, last.Keys, last.Args)
-	for i, j := range jobs {
-		now, token, seen, err := j.Script.DecodeChecks(j.Result, len(parts[i]))
-		if err == nil {
-			n.Clock.Observe(a, now, false)
-			c.floor.Raise(token)
-		}
-		for k, g := range parts[i] {
-			switch {
-			case err == nil && seen[k].Place >= 0:
-				g.place, g.now, g.until = seen[k].Place, now, seen[k].Until
-			case err == nil || conn.Answered(err):
-				g.check = true // If it is refused, each is told why by its own.
-			default:
-				g.err = err
-			}
-		}
-	}
-	for _, l := range looks {
-		l.site.endLook(l)
-	}
-}
-
-// beginLook names tickets of a site as a check does. Where only a check will do, that is begun.
-func (s *site) beginLook() *look {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r, l := s.newRoundLocked(), &look{site: s}
-	l.check = r.mode != lua.Hears || s.all || s.checking || len(r.tickets) == 0
-	for _, t := range r.tickets {
-		l.check = l.check || t.state != waiting || t.bound != 0
-		l.glances = append(l.glances, &glance{look: l, ticket: t, text: t.text, arrival: strconv.FormatInt(t.arrival, 10)})
-	}
-	if l.check {
-		s.startCheckLocked()
-		return nil
-	}
-	s.answers.Sent(time.Now())
-	return l
-}
-
-// endLook takes in what was seen, and begins a check where only that can tell.
-func (s *site) endLook(l *look) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answers.Over(l.err == nil)
-	switch {
-	case l.check:
-		s.startCheckLocked()
-	case l.err != nil:
-		s.checkFailedLocked(l.err)
-	case s.anyWaits():
-		s.failures = 0
-		for _, g := range l.glances {
-			if g.ticket.text == g.text {
-				g.ticket.place = g.place
-			}
-		}
-		v := trust.SightOf(l.glances[0].place, l.now, l.until, 0)
-		for _, t := range s.tickets {
-			t.sees(&v)
-		}
-		s.checkAtLocked(s.nextCheckLocked(&v, time.Now()))
-	}
+	return err
 }

@@ -11,11 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/headwaiter/headwaiter/internal/renewals"
+	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
-	"github.com/headwaiter/headwaiter/internal/trust"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -27,18 +27,20 @@ func standing(t *testing.T, s *redistest.Embedded, c *Client, name string) *tick
 	w := q.newTicket(t.Context())
 	at, err := c.register(q, w)
 	require.NoError(t, err)
-	at.mu.Lock()
-	at.trust.Want()
-	at.trust.Confirm()
-	w.to(asking)
-	w.arrival = time.Now().UnixMicro()
-	w.to(waiting)
-	at.mu.Unlock()
-	now := fmt.Sprint(w.arrival)
-	owner := lua.Ticket{Client: "other", Number: 1, Kind: lua.Exclusive, Permits: 1, Lease: 10 * time.Hour, Grant: time.Second}
+	arrival := time.Now().UnixMicro()
+	now := fmt.Sprint(arrival)
+	owner := wire.Ticket{Client: "other", Number: 1, Kind: wire.Exclusive, Permits: 1, Lease: 10 * time.Hour, Grant: time.Second}
 	s.Do("HSET", q.keys.Lock, "owner", owner.String(), "token", now, "version", "3", "high", now)
-	s.Do("ZADD", q.keys.Queue, now, w.text)
-	at.await(w, trust.SightOf(1, w.arrival, w.arrival+owner.Lease.Microseconds(), 0), false)
+	s.Do("ZADD", q.keys.Queue, now, w.Text)
+	at.mu.Lock()
+	at.lock.Want()
+	at.lock.Confirm()
+	at.mu.Unlock()
+	x := at.begin()
+	request, _ := at.lock.BeginAcquire(&x.Input, &w.Ticket, wire.Wait, x.Now)
+	reply := wire.Reply{Status: wire.Waiting, Now: arrival, Arrival: arrival, Place: 1, Waiting: 1, Until: arrival + owner.Lease.Microseconds()}
+	at.lock.OnAcquireReply(&x.Input, &request, core.Attempt{Sent: x.Now}, &reply, &core.Failure{}, nil)
+	at.end(x)
 	return w
 }
 
@@ -88,7 +90,7 @@ func TestNamesWithNewsAreCheckedAmongMany(t *testing.T) {
 				queue := func(c *Client, i int) Queue {
 					q := c.Queue(p, fmt.Sprint(i), Terms{Lease: lease.DefaultLease, Shared: p.Several()})
 					if p.Several() {
-						return q.Says(nil, "1").For(lua.Permit, 1)
+						return q.Says(nil, "1").For(wire.Permit, 1)
 					}
 					return q
 				}
@@ -120,7 +122,7 @@ func TestNamesWithNewsAreCheckedAmongMany(t *testing.T) {
 				require.Len(t, waits[lost], 1)
 				require.EqualValues(t, 1, c.Stats().Missed)
 				require.Empty(t, waits[dead])
-				synctime.Pass(time.Until(deadline.Add(renewals.Margin(lease.DefaultLease) + 20*time.Millisecond)))
+				synctime.Pass(time.Until(deadline.Add(core.Margin(lease.DefaultLease) + 20*time.Millisecond)))
 				require.Len(t, waits[dead], 1)
 				for i, l := range holds {
 					if i != dead && i != lost {

@@ -16,6 +16,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -150,7 +151,7 @@ func TestAnUnlockIsGivenUpWhenItsLeaseIsOver(t *testing.T) {
 		d.Drop(faults.ToServer)
 		defer d.Heal()
 		l.Unlock()
-		site := mine.sites[benchQueue(mine, 0).keys.Site]
+		site := entryOf(benchQueue(mine, 0))
 		require.True(t, site.unsettled())
 		time.Sleep(lease.DefaultLease + 10*time.Second) // Of the bubble.
 		require.False(t, site.unsettled(), fmt.Sprint(mine.Stats()))
@@ -215,12 +216,12 @@ func TestAnUnlockDoesNotLingerForACallForSeveralNames(t *testing.T) {
 func TestACallFollowsAnUnlockForWriting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, mine, _ := pair(t)
-		q := mine.Queue(lua.RWLock, "rw", DefaultTerms()).Nested(Reenters).Says(nil, fmt.Sprint(lua.AllReaders))
-		writes := must.Got(q.For(lua.Write, lua.AllReaders).Acquire(t.Context()))(t)
-		reads := must.Got(q.For(lua.Read, 1).Acquire(writes.Context()))(t)
+		q := mine.Queue(lua.RWLock, "rw", DefaultTerms()).Nested(Reenters).Says(nil, fmt.Sprint(wire.AllReaders))
+		writes := must.Got(q.For(wire.Write, wire.AllReaders).Acquire(t.Context()))(t)
+		reads := must.Got(q.For(wire.Read, 1).Acquire(writes.Context()))(t)
 		d.Delay(10 * time.Millisecond)
 		writes.Unlock()
-		require.NoError(t, must.Got(q.For(lua.Read, 1).Try(t.Context()))(t).Release(t.Context()))
+		require.NoError(t, must.Got(q.For(wire.Read, 1).Try(t.Context()))(t).Release(t.Context()))
 		require.NoError(t, reads.Release(t.Context()))
 	})
 }
@@ -244,24 +245,26 @@ func TestALateWordOfAListenerChangesNothing(t *testing.T) {
 		held := must.Got(queueOf(b, "late").Acquire(t.Context()))(t)
 		got := acquire(t.Context(), q)
 		synctest.Wait()
-		a.mu.Lock()
-		s := a.sites[q.keys.Site]
-		a.mu.Unlock()
+		s := entryOf(q)
 		hears := func(want bool) {
 			t.Helper()
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			require.Equal(t, want, s.hearsLocked())
+			require.Equal(t, want, s.lock.Subscribed())
 		}
 		deafen := func() {
 			s.mu.Lock()
-			s.trust.Heard = false
+			s.lock.Drop()
 			s.mu.Unlock()
 		}
-		kept, own, other := s.ears, &ears{hears: true}, &ears{}
-		s.mu.Lock()
-		s.ears = own
-		s.mu.Unlock()
+		listenAt := func(at conn.Ears) (before conn.Ears) {
+			s.act.Lock()
+			defer s.act.Unlock()
+			before, s.listener = s.listener, at
+			return before
+		}
+		own, other := &ears{hears: true}, &ears{}
+		kept := listenAt(own)
 		hears(true)
 
 		s.Unheard(other)
@@ -284,9 +287,7 @@ func TestALateWordOfAListenerChangesNothing(t *testing.T) {
 		s.Confirmed(own, 1)
 		hears(true)
 
-		s.mu.Lock()
-		s.ears = kept
-		s.mu.Unlock()
+		listenAt(kept)
 		require.NoError(t, held.Release(t.Context()))
 		require.NoError(t, (<-got).Release(t.Context()))
 	})
@@ -300,14 +301,9 @@ func TestAGrantWhoseAgeIsNotKnownIsAskedFor(t *testing.T) {
 		held := must.Got(queueOf(b, "name").Acquire(t.Context()))(t)
 		got := acquire(t.Context(), queueOf(a, "name"))
 		synctest.Wait()
-		s := a.known(queueOf(a, "name").keys.Site)
+		s := entryOf(queueOf(a, "name"))
 		a.servers.Single().Clock = conn.Clock{}
-		s.mu.Lock()
-		require.Len(t, s.tickets, 1)
-		var text string
-		for text = range s.tickets {
-		}
-		s.mu.Unlock()
+		text := server.List("ZRANGE", s.keys.Queue, "0", "-1")[0]
 		s.Message(fmt.Sprintf("G %s %d 0 2000", text, time.Now().Add(-time.Minute).UnixMicro()), time.Now())
 		synctest.Wait()
 		require.NotZero(t, a.Stats().Renewals, "the server is asked")
@@ -324,9 +320,9 @@ func TestAReleaseIsAnsweredBesideAWordOfForce(t *testing.T) {
 		q := queueOf(c, "name")
 		l := must.Got(q.Acquire(t.Context()))(t)
 		h := q.shareOf(l).hold
-		word := fmt.Sprintf("%c %s %s", lua.MessageForced, h.ticket.text, q.keys.Lock)
+		word := fmt.Sprintf("%c %s %s", wire.MessageForced, h.ticket.Text, q.keys.Lock)
 		go c.told(word)
-		require.ErrorIs(t, h.conclude(t.Context(), &answer{Head: lua.Head{Status: lua.Refused}}), lease.ErrLost)
+		require.ErrorIs(t, h.conclude(t.Context(), &answer{Head: wire.Head{Status: wire.Refused}}), lease.ErrLost)
 		synctest.Wait()
 		require.NoError(t, l.Release(t.Context()))
 	})
@@ -337,7 +333,7 @@ func TestAWordOfForceRenewsTheHoldThatItIsAboutAndNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := dial(t, redistest.Bubble(t))
 		q := c.Queue(lua.Semaphore, "name", Terms{Lease: lease.DefaultLease, Shared: true}).
-			Nested(Independent).Says(nil, "3").For(lua.Permit, 1)
+			Nested(Independent).Says(nil, "3").For(wire.Permit, 1)
 		var held []*lease.Lease
 		for range 3 {
 			l := must.Got(q.Acquire(t.Context()))(t)
@@ -352,16 +348,16 @@ func TestAWordOfForceRenewsTheHoldThatItIsAboutAndNoOther(t *testing.T) {
 		}
 		before, renewed := ends(), c.Stats().Renewals
 		hear := func(ticket string) {
-			c.told(fmt.Sprintf("%c %s %s", lua.MessageForced, ticket, q.keys.Lock))
+			c.told(fmt.Sprintf("%c %s %s", wire.MessageForced, ticket, q.keys.Lock))
 			synctest.Wait()
 		}
 		one := q.shareOf(held[1]).hold.ticket
-		stranger := lua.Ticket{Client: c.ID(), Number: 100, Kind: lua.Permit, Permits: 1, Lease: lease.DefaultLease, Grant: time.Second}
+		stranger := wire.Ticket{Client: c.ID(), Number: 100, Kind: wire.Permit, Permits: 1, Lease: lease.DefaultLease, Grant: time.Second}
 		hear(stranger.String())
 		require.Equal(t, renewed, c.Stats().Renewals)
 		require.Equal(t, before, ends())
 
-		hear(one.text)
+		hear(one.Text)
 		require.Equal(t, renewed+1, c.Stats().Renewals)
 		after := ends()
 		require.Equal(t, before[0], after[0])

@@ -17,6 +17,7 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -289,7 +290,7 @@ func TestAHoldHasTheLeaseThatWasAskedFor(t *testing.T) {
 	}{{nil, lease.DefaultLease}, {[]string{"--lease", "7s"}, 7 * time.Second}} {
 		s := execute(t, server, "orders", under(holding, c.flags...)...)
 		tokenOf(t, s)
-		require.Equal(t, c.lasts, lua.TicketLease(server.Text("HGET", "headwaiter:lock:{orders}", "owner")))
+		require.Equal(t, c.lasts, wire.TicketLease(server.Text("HGET", "headwaiter:lock:{orders}", "owner")))
 		s.stdin.Close()
 		require.Zero(t, s.code())
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/timers"
+	"github.com/headwaiter/headwaiter/internal/times"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -105,5 +106,5 @@ func (c *Clock) Since(at int64, received time.Time) (time.Time, time.Duration) {
 	}
 	age := time.Duration(at-r.server) * time.Microsecond
 	bound := r.sent.Add(age - age.Abs()/Drift)
-	return timers.Earlier(bound, received), r.slept
+	return times.Earlier(bound, received), r.slept
 }

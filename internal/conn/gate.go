@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/retry"
-	"github.com/headwaiter/headwaiter/internal/timers"
+	"github.com/headwaiter/headwaiter/internal/times"
 )
 
 // tryEvery is the shortest time from one try to connect to an address that fails to the next; half of it more is left to
@@ -111,7 +111,7 @@ func (t *turn) wait(ctx context.Context, next time.Time) error {
 		if !time.Now().Before(end) {
 			return context.DeadlineExceeded
 		}
-		next = timers.Earlier(next, end)
+		next = times.Earlier(next, end)
 	}
 	timer := time.NewTimer(time.Until(next))
 	defer timer.Stop()

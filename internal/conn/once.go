@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/retry"
-	"github.com/headwaiter/headwaiter/internal/timers"
+	"github.com/headwaiter/headwaiter/internal/times"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -136,17 +137,17 @@ func (o *onces) leave(lock string, d doubt) {
 // Once is Repeat for a request that has no ticket, by a script of lib/once.lua. The first of the keys is the lock. last is
 // when the call gives it up at the latest.
 func (c *Servers) Once(
-	ctx context.Context, s *lua.Script, keys []string, last time.Time, args func(Attempt) []string, late func(*Node, Attempt, lua.Head),
-) (Attempt, lua.Tuple, error) {
+	ctx context.Context, s *lua.Script, keys []string, last time.Time, args func(Attempt) []string, late func(*Node, Attempt, wire.Head),
+) (Attempt, wire.Tuple, error) {
 	lock := keys[0]
 	lane, number, err := c.onces.enter(ctx, lock)
 	if err != nil {
-		return Attempt{}, lua.Tuple{}, err
+		return Attempt{}, wire.Tuple{}, err
 	}
 	d := doubt{id: c.ID(), lane: lane, number: number}
 	defer func() { c.onces.leave(lock, d) }()
 	if err := c.Overtake(ctx, lock); err != nil {
-		return Attempt{}, lua.Tuple{}, err
+		return Attempt{}, wire.Tuple{}, err
 	}
 	request := strconv.Itoa(lane) + " " + strconv.FormatUint(number, 10) + " "
 	keys = append(slices.Clip(keys), lua.RequestsKey(lock, d.id))
@@ -182,14 +183,14 @@ func (c *Servers) Overtake(ctx context.Context, lock string) error {
 	args, until := make([]string, 0, 2*len(doubts)), time.Time{}
 	for _, d := range doubts {
 		args = append(args, strconv.Itoa(d.lane), strconv.FormatUint(d.number, 10))
-		until = timers.Later(until, d.until)
+		until = times.Later(until, d.until)
 	}
 	during, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	id, err := c.ID(), error(lease.ErrCopied)
 	if !slices.ContainsFunc(doubts, func(d doubt) bool { return d.id != id }) { // Nothing is sent in the name of a copy.
 		_, _, err = c.Repeat(during, lua.Overtake, []string{lua.RequestsKey(lock, id)}, Transient,
-			func(Attempt) []string { return args }, func(*Node, Attempt, lua.Head) {})
+			func(Attempt) []string { return args }, func(*Node, Attempt, wire.Head) {})
 	}
 	switch {
 	case err == nil:

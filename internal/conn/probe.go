@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -125,7 +126,7 @@ func (c *Servers) probeCluster(channel string) error {
 		}
 		return fmt.Errorf("headwaiter: ask the cluster for its slots (the user needs +cluster|slots and +cluster|nodes): %w", Advise(err))
 	}
-	err := c.commands.Do(context.Background(), c.commands.B().Spublish().Channel(channel).Message(lua.EchoMessage("0")).Build()).Error()
+	err := c.commands.Do(context.Background(), c.commands.B().Spublish().Channel(channel).Message(wire.EchoMessage("0")).Build()).Error()
 	switch {
 	case err == nil:
 		c.Sharded = true

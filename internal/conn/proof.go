@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -41,12 +42,12 @@ type Voucher struct {
 }
 
 // Reply is the answer to the renewal. It is an error where the node has renewed and the proof could not be asked.
-func (v *Voucher) Reply() (lua.Reply, error) {
+func (v *Voucher) Reply() (wire.Reply, error) {
 	if v.unsent != nil {
-		return lua.Reply{}, v.unsent
+		return wire.Reply{}, v.unsent
 	}
 	r, err := v.job.Script.Decode(v.renewal)
-	if err == nil && r.Status == lua.Granted {
+	if err == nil && r.Status == wire.Granted {
 		err = v.Err
 	}
 	return r, err

@@ -11,7 +11,8 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/internal/retry"
-	"github.com/headwaiter/headwaiter/internal/timers"
+	"github.com/headwaiter/headwaiter/internal/times"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -200,7 +201,7 @@ func (c *Servers) RunBehind(ctx context.Context, ahead []Job, s *lua.Script, key
 	}
 	deadline := time.Now().Add(AnswerTime)
 	if d, ok := ctx.Deadline(); ok {
-		deadline = timers.Earlier(deadline, d)
+		deadline = times.Earlier(deadline, d)
 	}
 	w := &watched{ctx: ctx, began: time.Now(), deadline: deadline}
 	if !n.watching.CompareAndSwap(nil, w) { // Another call began at the same moment: only one can be watched.
@@ -384,18 +385,18 @@ func (c *Servers) Counted() string {
 // [Transient] or [Mendable].
 func (c *Servers) Repeat(
 	ctx context.Context, s *lua.Script, keys []string, passes func(error) bool,
-	args func(Attempt) []string, late func(*Node, Attempt, lua.Head),
-) (Attempt, lua.Tuple, error) {
+	args func(Attempt) []string, late func(*Node, Attempt, wire.Head),
+) (Attempt, wire.Tuple, error) {
 	budget, unsure, id, last := AttemptTime, false, c.ID(), error(nil)
 	for tries := 0; ; tries++ {
 		if c.ID() != id { // The keys, or the arguments, are of one that a copy has.
-			return Attempt{}, lua.Tuple{}, Unsure(unsure, lease.ErrCopied)
+			return Attempt{}, wire.Tuple{}, Unsure(unsure, lease.ErrCopied)
 		}
 		n := c.NodeOf(keys[0])
 		a := n.Attempt(budget)
 		r, err := s.Tuple(c.RunFor(ctx, s, keys, args(a)...))
 		switch {
-		case err == nil && r.Status == lua.Late:
+		case err == nil && r.Status == wire.Late:
 			late(n, a, r.Head())
 			budget = min(2*budget, LongestAttempt)
 			continue

@@ -17,6 +17,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -93,18 +94,18 @@ func infoOf(v lua.View) lease.Info {
 	}
 	for _, h := range v.Holders {
 		info.Holders = append(info.Holders, lease.Holder{
-			Client: lua.TicketClient(h.Ticket), Ticket: h.Ticket, Who: h.Who, Permits: h.Permits, Entries: h.Count,
+			Client: wire.TicketClient(h.Ticket), Ticket: h.Ticket, Who: h.Who, Permits: h.Permits, Entries: h.Count,
 			Token: h.Token, Since: time.Now().Add(-micros(v.Now - h.Since)), Left: micros(h.Until - v.Now),
 			InTransit: lua.InTransit(h.Ticket),
-			Rests:     lua.Rests(h.Ticket),
-			Expired:   h.Phase == lua.PhaseExpired,
-			Wants:     strings.HasSuffix(h.Phase, lua.PhaseWants),
-			Idle:      h.Phase == lua.PhaseIdle,
-			Final:     strings.HasPrefix(h.Phase, lua.PhaseFinal) || h.Phase == lua.PhaseExpired,
+			Rests:     wire.Rests(h.Ticket),
+			Expired:   h.Phase == wire.PhaseExpired,
+			Wants:     strings.HasSuffix(h.Phase, wire.PhaseWants),
+			Idle:      h.Phase == wire.PhaseIdle,
+			Final:     strings.HasPrefix(h.Phase, wire.PhaseFinal) || h.Phase == wire.PhaseExpired,
 		})
 	}
 	for _, w := range v.Queue {
-		info.Queue = append(info.Queue, lease.Waiter{Client: lua.TicketClient(w.Ticket), Ticket: w.Ticket, Wait: micros(v.Now - w.Arrival)})
+		info.Queue = append(info.Queue, lease.Waiter{Client: wire.TicketClient(w.Ticket), Ticket: w.Ticket, Wait: micros(v.Now - w.Arrival)})
 	}
 	return info
 }
@@ -213,7 +214,7 @@ func (w Wiring) Name(ctx context.Context, infos ...lease.Info) {
 }
 
 // Took gets an answer to a request, and the token that it tells of.
-type Took = func(n *conn.Node, a conn.Attempt, r lua.Head, token uint64)
+type Took = func(n *conn.Node, a conn.Attempt, r wire.Head, token uint64)
 
 // Free frees a name by force. A token other than 0 limits that to the hold with it, and where several may hold a ticket to
 // that of the ticket. floor tells the highest token that the client has seen; took gets each answer, with the
@@ -231,12 +232,12 @@ func (w Wiring) Free(ctx context.Context, n Name, h lease.Holder, floor func() s
 		return lease.Holder{}, false, fmt.Errorf("it may have been freed or not: %w", err)
 	case err != nil:
 		return lease.Holder{}, false, fmt.Errorf("not freed: %w", err)
-	case r.Status != lua.Done && len(r.States) > 0:
+	case r.Status != wire.Done && len(r.States) > 0:
 		return lease.Holder{}, false, fmt.Errorf("%w: it has %d", lease.ErrOtherToken, r.Token)
-	case r.Status != lua.Done || len(r.States) == 0:
+	case r.Status != wire.Done || len(r.States) == 0:
 		return lease.Holder{}, false, lease.ErrNotHeld
 	}
-	return lease.Holder{Client: lua.TicketClient(r.States[0]), Ticket: r.States[0], Token: h.Token}, r.Has(lua.Unwoken), nil
+	return lease.Holder{Client: wire.TicketClient(r.States[0]), Ticket: r.States[0], Token: h.Token}, r.Has(wire.Unwoken), nil
 }
 
 // mostFreed is among how many holds the one with a token is looked for.
@@ -265,15 +266,15 @@ func (w Wiring) holderOf(ctx context.Context, n Name, token uint64, ticket strin
 }
 
 // forced asks until there is an answer, for as long as a try does.
-func (w Wiring) forced(ctx context.Context, n Name, which string, floor func() string, took Took) (lua.Reply, error) {
+func (w Wiring) forced(ctx context.Context, n Name, which string, floor func() string, took Took) (wire.Reply, error) {
 	last := time.Now().Add(retry.TryTime)
 	ctx, cancel := context.WithDeadline(ctx, last)
 	defer cancel()
 	j := conn.Job{Script: n.Proto.Force, Keys: n.Keys.All()}.Logged(n.History, n.Keys.History)
 	a, t, err := w.servers.Once(ctx, j.Script, j.Keys, last, func(conn.Attempt) []string {
 		return append([]string{which, floor(), w.servers.Counted()}, j.Args...)
-	}, func(n *conn.Node, a conn.Attempt, r lua.Head) { took(n, a, r, 0) })
-	r := lua.Reply(t)
+	}, func(n *conn.Node, a conn.Attempt, r wire.Head) { took(n, a, r, 0) })
+	r := wire.Reply(t)
 	if err == nil {
 		took(w.servers.NodeOf(n.Keys.Lock), a, t.Head(), r.Token)
 	}

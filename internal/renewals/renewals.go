@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/timers"
-	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -19,8 +20,6 @@ const (
 	Batch = 512
 	// inScript is how many holds one script renews at the most, which takes the server about 0.5 ms.
 	inScript = 128
-	// grid is how many ticks there are in a lease.
-	grid = 128
 )
 
 // A Hold is one that is renewed. Its methods are called without a lock.
@@ -30,30 +29,19 @@ type Hold interface {
 	// Next is what the hold is to be renewed to by an attempt.
 	Next(conn.Attempt) Renewal
 	// Saw takes in what the answer to a renewal that was sent alone says of the name.
-	Saw(*conn.Node, conn.Attempt, *lua.Reply)
+	Saw(*conn.Node, conn.Attempt, *wire.Reply)
 	// Renewed takes in the answer to a renewal, or its lack.
-	Renewed(r *Renewal, a conn.Attempt, reply *lua.Reply, err error)
+	Renewed(r *Renewal, a conn.Attempt, reply *wire.Reply, err error)
 }
 
 // A Renewal is one request to let a hold last.
 type Renewal struct {
-	Hold   Hold
-	Proto  *lua.Protocol
-	Keys   *lua.Keys
-	Slot   uint16
-	Ticket string
-	Token  uint64
-	Who    string // the client, for operators
-
-	Lasts   time.Duration
-	Final   bool          // to the maximum hold: there is none after it
-	Idle    bool          // nobody uses the hold now
-	Wishes  bool          // its holder wants to know that somebody waits
-	Said    bool          // which the server was told before
-	Entries string        // what the server is to be told of how often the hold was entered
-	Least   time.Duration // for how long from its grant the name is to stay taken
-	Stays   bool          // which the server is told now
-	Kept    int64         // server µs until which the key lives, as the renewal that prolonged it has said
+	core.Renewal
+	Hold  Hold
+	Proto *lua.Protocol
+	Keys  *lua.Keys
+	Slot  uint16
+	Who   string // the client, for operators
 
 	still bool // nothing but the end of the lease changes
 }
@@ -63,28 +51,6 @@ type Renewals struct {
 	Servers *conn.Servers
 	Sent    *atomic.Uint64 // counts them
 	timers.Batch[Hold]
-}
-
-// At is when a hold is to be renewed that was granted or renewed at a time for so long: a third of that later, since
-// two renewals may then fail before the lease is in doubt, or at the tick before of a grid that begins with the client.
-// By that they come together.
-func At(born, from time.Time, lasts time.Duration) time.Time {
-	due := from.Add(lasts / 3)
-	if tick := lasts / grid; tick > 0 {
-		due = due.Add(-(due.Sub(born) % tick))
-	}
-	return due
-}
-
-// Margin is what a holder keeps for itself of a lease, for clocks that run apart and for the time that it
-// takes to notice: a hundredth, at least 2 ms where the lease has them to spare.
-func Margin(d time.Duration) time.Duration {
-	return max(d/100, min(2*time.Millisecond, d/4))
-}
-
-// Until is the end of a hold that the server counts from at least the given local time on.
-func Until(from time.Time, lasts, slept time.Duration, cause error) lease.Until {
-	return lease.Until{Deadline: from.Add(lasts - Margin(lasts)), Slept: slept, Cause: cause}
 }
 
 // Flush sends what is due, in the background: a server that does not answer holds up nobody's clock, nor what is
@@ -137,13 +103,13 @@ func (r *Renewals) each(n *conn.Node, a conn.Attempt, asked []*Renewal, acks con
 		jobs[i] = asked[i].Job(a)
 	}
 	found := r.Servers.Vouch(n, jobs, conn.Proof{Acks: acks})
-	var reply lua.Reply // One for all: nobody keeps it.
+	var reply wire.Reply // One for all: nobody keeps it.
 	for i := range found {
 		var err error
 		v := &found[i]
 		if reply, err = v.Reply(); err == nil {
 			asked[i].Hold.Saw(n, a, &reply)
-			if reply.Status == lua.Granted {
+			if reply.Status == wire.Granted {
 				err = v.Short()
 			}
 		}
@@ -154,18 +120,18 @@ func (r *Renewals) each(n *conn.Node, a conn.Attempt, asked []*Renewal, acks con
 // phase is what the end of the hold without a release will say of the client.
 func (r *Renewal) phase() string {
 	if r.Idle && r.Wishes {
-		return lua.PhaseIdle
+		return wire.PhaseIdle
 	}
 	if r.Final {
-		return lua.PhaseFinal
+		return wire.PhaseFinal
 	}
-	return lua.PhaseHeld
+	return wire.PhaseHeld
 }
 
 // Job is the renewal as it is sent by itself.
 func (r *Renewal) Job(a conn.Attempt) conn.Job {
 	args := []string{
-		r.Ticket, strconv.FormatUint(r.Token, 10), strconv.FormatInt(r.Lasts.Milliseconds(), 10),
+		r.Text, strconv.FormatUint(r.Token, 10), strconv.FormatInt(r.Lasts.Milliseconds(), 10),
 		r.phase(),
 	}
 	if r.Proto.Several() {
@@ -223,7 +189,7 @@ func (r *Renewals) together(n *conn.Node, a conn.Attempt, asked []*Renewal) (alo
 	if len(jobs) == 0 {
 		return alone
 	}
-	var reply lua.Reply // One for all: nobody keeps it.
+	var reply wire.Reply // One for all: nobody keeps it.
 	for i, res := range r.Servers.RunBeside(n, jobs) {
 		part := parts[i]
 		now, ends, left, err := jobs[i].Script.DecodeRenewals(res, len(part))
@@ -243,7 +209,7 @@ func (r *Renewals) together(n *conn.Node, a conn.Attempt, asked []*Renewal) (alo
 			if err == nil && !one.still {
 				one.Kept = ends + lua.Spare.Microseconds()
 			}
-			reply = lua.Reply{Status: lua.Granted, Now: now, Token: one.Token, Until: ends}
+			reply = wire.Reply{Status: wire.Granted, Now: now, Token: one.Token, Until: ends}
 			one.Hold.Renewed(one, a, &reply, err)
 		}
 	}
@@ -259,18 +225,18 @@ func job(s *lua.Script, lasts time.Duration, part []*Renewal, a conn.Attempt) co
 		r.still = !r.Final && !r.Wishes && r.outlives(a.Latest)
 		switch {
 		case r.Final:
-			phases[i] = lua.RenewFinal
+			phases[i] = wire.RenewFinal
 		case r.Wishes && r.Idle:
-			phases[i] = lua.RenewIdle
+			phases[i] = wire.RenewIdle
 		case r.Wishes:
-			phases[i] = lua.RenewWants
+			phases[i] = wire.RenewWants
 		case r.still:
-			phases[i] = lua.RenewStill
+			phases[i] = wire.RenewStill
 		default:
-			phases[i] = lua.RenewHeld
+			phases[i] = wire.RenewHeld
 		}
 		keys[i] = r.Keys.Lock
-		args = append(args, r.Ticket, strconv.FormatUint(r.Token, 10))
+		args = append(args, r.Text, strconv.FormatUint(r.Token, 10))
 	}
 	args[0], args[1], args[2] = a.NotAfter, strconv.FormatInt(lasts.Milliseconds(), 10), string(phases)
 	return conn.Job{Script: s, Keys: keys, Args: args}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/times"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -54,19 +55,14 @@ func InTime(ctx context.Context, d time.Duration) (context.Context, context.Canc
 // TryTime is how long a call that does not wait for its turn waits out errors that pass by themselves.
 const TryTime = 3 * time.Second
 
+// FirstBackoff and LongestBackoff are the shortest and the longest pause.
 const (
-	// FirstBackoff is the shortest time from an attempt that failed to the next.
-	FirstBackoff = 10 * time.Millisecond
-	// LongestBackoff is the longest.
-	LongestBackoff = time.Second
+	FirstBackoff   = times.FirstBackoff
+	LongestBackoff = times.LongestBackoff
 )
 
-// Backoff is how long to wait before the nth repeat, from 0. It doubles, with half of it left to chance, so
-// that calls which failed together do not come back together.
-func Backoff(tries int) time.Duration {
-	d := min(FirstBackoff<<min(tries, 10), LongestBackoff)
-	return d/2 + rand.N(d/2)
-}
+// Backoff is [times.Backoff] with a random number.
+func Backoff(tries int) time.Duration { return times.Backoff(tries, rand.Uint64()) }
 
 // Rest waits for d, or less if ctx ends, and then returns why.
 func Rest(ctx context.Context, d time.Duration) error {
@@ -93,13 +89,8 @@ func Last(ctx context.Context, err, before error) error {
 	return err
 }
 
-// Jitter returns a time between two others.
-func Jitter(from, to time.Duration) time.Duration {
-	if to <= from {
-		return from
-	}
-	return from + rand.N(to-from)
-}
+// Jitter is [times.Jitter] with a random number.
+func Jitter(from, to time.Duration) time.Duration { return times.Jitter(from, to, rand.Uint64()) }
 
 // Calling tries. Where a client may only keep what is wanted for its next call, it is called: then the try waits in the
 // queue, for 50 ms at most.

@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 )
 
 // A Bound is how many may wait in a queue that a ticket without a place comes to (I11); 0: any number.
@@ -24,8 +24,8 @@ func (b Bound) Mode(mode string) string {
 }
 
 // FullBy is why an ask was refused that found no room; nil if it was not.
-func (b Bound) FullBy(r *lua.Reply) error {
-	if r.Status != lua.Full || b == 0 {
+func (b Bound) FullBy(r *wire.Reply) error {
+	if r.Status != wire.Full || b == 0 {
 		return nil
 	}
 	return full(r.Waiting, r.Now, r.Arrival)

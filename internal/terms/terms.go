@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 )
 
 // Terms are how a primitive asks for a name and holds it.
@@ -24,7 +24,7 @@ type Terms struct {
 	// Arrival, if not 0, is the place of calls in the order of the queue, in µs of a time that all who use the name
 	// agree on, instead of the server's time of their first ask. Priority then has no effect.
 	Arrival int64
-	// Vote is what the number of each ticket ends with, of a call that asks several servers: a [lua.Vote].
+	// Vote is what the number of each ticket ends with, of a call that asks several servers: a [wire.Vote].
 	Vote string
 	// Replicas must acknowledge a hold within ReplicasTimeout before a call returns it; OnDisk: when it is on their disks,
 	// and on the master's.
@@ -99,9 +99,9 @@ func (t Terms) Check() error {
 // First returns the lease of a first grant, and whether it ends at the maximum hold.
 func (t Terms) First() (lasts time.Duration, phase string) {
 	if t.MaxHold > 0 && t.MaxHold <= t.Lease {
-		return t.MaxHold.Truncate(time.Millisecond), lua.PhaseFinal
+		return t.MaxHold.Truncate(time.Millisecond), wire.PhaseFinal
 	}
-	return t.Lease.Truncate(time.Millisecond), lua.PhaseHeld
+	return t.Lease.Truncate(time.Millisecond), wire.PhaseHeld
 }
 
 // HeadStart is what the priority is worth, in µs.

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 )
 
 func TestTerms(t *testing.T) {
@@ -59,11 +59,11 @@ func TestTheFirstLeaseIsNoLongerThanTheMaximumHold(t *testing.T) {
 		lasts time.Duration
 		phase string
 	}{
-		{Terms{Lease: 10 * time.Second}, 10 * time.Second, lua.PhaseHeld},
-		{Terms{Lease: 10 * time.Second, MaxHold: time.Minute}, 10 * time.Second, lua.PhaseHeld},
-		{Terms{Lease: 10 * time.Second, MaxHold: 10 * time.Second}, 10 * time.Second, lua.PhaseFinal},
-		{Terms{Lease: 10 * time.Second, MaxHold: time.Second}, time.Second, lua.PhaseFinal},
-		{Terms{Lease: 1999 * time.Microsecond}, time.Millisecond, lua.PhaseHeld},
+		{Terms{Lease: 10 * time.Second}, 10 * time.Second, wire.PhaseHeld},
+		{Terms{Lease: 10 * time.Second, MaxHold: time.Minute}, 10 * time.Second, wire.PhaseHeld},
+		{Terms{Lease: 10 * time.Second, MaxHold: 10 * time.Second}, 10 * time.Second, wire.PhaseFinal},
+		{Terms{Lease: 10 * time.Second, MaxHold: time.Second}, time.Second, wire.PhaseFinal},
+		{Terms{Lease: 1999 * time.Microsecond}, time.Millisecond, wire.PhaseHeld},
 	} {
 		lasts, phase := c.terms.First()
 		require.Equal(t, c.lasts, lasts)
@@ -73,13 +73,13 @@ func TestTheFirstLeaseIsNoLongerThanTheMaximumHold(t *testing.T) {
 
 // What is off sends what was sent before there was such a thing.
 func TestACallWithoutABoundSaysNothingOfIt(t *testing.T) {
-	require.Equal(t, lua.Wait, Bound(0).Mode(lua.Wait))
+	require.Equal(t, wire.Wait, Bound(0).Mode(wire.Wait))
 	require.Equal(t, "1700000000123456", Bound(0).Brought(1700000000123456, 0))
 	require.Equal(t, "7@60", Bound(0).Brought(7, 60))
 }
 
 func TestABoundSaysHowManyMayWait(t *testing.T) {
-	require.Equal(t, "wait 3", Bound(3).Mode(lua.Wait))
+	require.Equal(t, "wait 3", Bound(3).Mode(wire.Wait))
 	require.Equal(t, "7:3", Bound(3).Brought(7, 0))
 	require.Equal(t, "7:3@-5000000", Bound(3).Brought(7, -5000000))
 }

@@ -4,15 +4,15 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 )
 
 // Verdicts are a primitive's own errors for what the server may answer.
-type Verdicts map[lua.Status]error
+type Verdicts map[wire.Status]error
 
 // Of converts an answer that is no success into the error of the primitive.
-func (v Verdicts) Of(status lua.Status, states []string) error {
+func (v Verdicts) Of(status wire.Status, states []string) error {
 	if err := v[status]; err != nil {
 		return err
 	}
@@ -20,23 +20,23 @@ func (v Verdicts) Of(status lua.Status, states []string) error {
 	if len(states) > 0 {
 		state = states[0]
 	}
-	if status == lua.Mismatch {
+	if status == wire.Mismatch {
 		return fmt.Errorf("%w: it was made with %s: state the same here, or wait until nobody has used it for a while", lease.ErrMismatch, state)
 	}
 	return fmt.Errorf("the server answered %d %q, which is no answer to this request: is a client of another version using the same names?", status, state)
 }
 
 // BusyBy is why a try failed; nil if it did not. A token that is not ahead of the clock is the time of its grant.
-func BusyBy(r *lua.Reply) error {
-	if r.Status != lua.Busy {
+func BusyBy(r *wire.Reply) error {
+	if r.Status != wire.Busy {
 		return nil
 	}
-	e := &lease.BusyError{Client: lua.TicketClient(r.Owner()), Waiting: r.Waiting, Kept: lua.KeptBy(r.Owner())}
+	e := &lease.BusyError{Client: wire.TicketClient(r.Owner()), Waiting: r.Waiting, Kept: wire.KeptBy(r.Owner())}
 	if e.Client == "" {
 		return e
 	}
 	e.Token = r.Token
-	if lua.Rests(r.Owner()) {
+	if wire.Rests(r.Owner()) {
 		e.Rests = time.Now().Add(time.Duration(r.Until-r.Now) * time.Microsecond)
 	}
 	if ago := r.Now - int64(r.Token); ago >= 0 {
@@ -48,11 +48,11 @@ func BusyBy(r *lua.Reply) error {
 // Unadopted is why a hold could not be adopted.
 func Unadopted(states []string) error {
 	switch state := append(states, "")[0]; state {
-	case lua.StateMoved:
+	case wire.StateMoved:
 		return lease.ErrAdopted
-	case lua.StateExpired:
+	case wire.StateExpired:
 		return fmt.Errorf("the text came too late: %w", lease.ErrExpired)
-	case lua.StateForced:
+	case wire.StateForced:
 		return fmt.Errorf("in transit: %w", lease.ErrForced)
 	}
 	return fmt.Errorf("%w: this Redis knows nothing of it", lease.ErrNotGenuine)

@@ -184,7 +184,7 @@ const maxCircle = 1500
 // larger are the circles that are larger than they should be. They may shrink.
 var larger = map[string]int{
 	"internal/conn": 2030, // Servers, their connections and when these are tried, what a client is known by, and requests answered once.
-	"waitqueue":     2575, // Sites, tickets, holds and their ends; calls, and what users call, are outside of it.
+	"waitqueue":     2154, // Entries, watches, tickets, holds and what sends for them; calls, and what users call, are outside of it.
 }
 
 // A graph has the declarations of a package, and who uses whom.

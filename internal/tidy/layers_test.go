@@ -30,41 +30,45 @@ const (
 var alone = append([]string{"internal/nested"}, primitive...)
 
 // primitive is what a primitive may import.
-var primitive = []string{".", "lua", "lease", "observe", "internal/retry", "waitqueue"}
+var primitive = []string{".", "internal/wire", "lua", "lease", "observe", "internal/retry", "waitqueue"}
 
 // layers are the packages of the core module and what each may import beside the standard library:
 // packages of the core by their folder, others by their module. Imports point down only, and a new edge
 // is a reviewed edit of this table. Packages of internal/ that are not listed may import what they like.
 var layers = map[string][]string{
 	// L0
-	"lua":     {rueidis}, // replies are decoded where they are defined
-	"lease":   {},        // The words of all engines: those and what follows link no driver.
-	"observe": {},
+	"internal/wire":   {},                         // What is asked, answered and told, as plain values.
+	"internal/times":  {},                         // Which of several times comes first, and pauses between attempts.
+	"internal/reason": {},                         // Plain errors, for what must not import lease.
+	"lua":             {"internal/wire", rueidis}, // which decodes replies
+	"lease":           {"internal/reason"},        // The words of all engines: those and what follows link no driver.
+	"observe":         {},
 	// What all engines do alike.
 	"internal/names":  {"lease"},
 	"internal/nested": {"lease"},
-	"internal/retry":  {"lease"},
+	"internal/retry":  {"lease", "internal/times"},
 	"internal/timers": {"lease"},
 	"internal/notify": {"lease", "observe"},
 	// For programs.
 	"internal/tty": {},
+	// What decides. Both get the time and all else as arguments, so they link neither a driver nor a context.
+	"internal/core":  {"internal/reason", "internal/wire", "internal/times"},                  // Locks: tickets, holds, polls.
+	"internal/event": {"internal/core", "internal/reason", "internal/wire", "internal/times"}, // Latches, barriers, observers of an election.
 	// L1
-	"internal/conn":     {"lua", "lease", "internal/retry", "internal/timers", rueidis},
-	"internal/outbox":   {"internal/conn", "internal/retry"},                                     // Requests that nobody waits for.
-	"internal/outside":  {"lua", "lease", "internal/conn", "internal/retry", rueidis},            // Looking at names; waitqueue gives it the connections.
-	"internal/renewals": {"lua", "lease", "internal/conn", "internal/timers"},                    // Renewals that go together.
-	"internal/terms":    {"lua", "lease", "observe", "internal/conn", "internal/names", rueidis}, // What can be set.
-	"internal/trust":    {"lua", "internal/retry"},                                               // Whether a client hears of a name.
-	"internal/shares":   {"lua", "lease"},                                                        // The leases on one hold.
+	"internal/conn":     {"internal/wire", "lua", "lease", "internal/retry", "internal/timers", rueidis, "internal/times"},
+	"internal/outbox":   {"internal/conn", "internal/retry"},                                               // Requests that nobody waits for.
+	"internal/outside":  {"internal/wire", "lua", "lease", "internal/conn", "internal/retry", rueidis},     // Looking at names; waitqueue gives it the connections.
+	"internal/renewals": {"internal/wire", "internal/core", "lua", "internal/conn", "internal/timers"},     // Renewals that go together.
+	"internal/terms":    {"internal/wire", "lease", "observe", "internal/conn", "internal/names", rueidis}, // What can be set.
 	// L2
-	"waitqueue":        {"lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/outbox", "internal/outside", "internal/renewals", "internal/retry", "internal/shares", "internal/terms", "internal/timers", "internal/trust", rueidis, uuid},
+	"waitqueue":        {"internal/wire", "internal/core", "internal/event", "lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/outbox", "internal/outside", "internal/renewals", "internal/retry", "internal/terms", "internal/timers", rueidis, uuid},
 	"internal/cohort":  {"lease", "internal/retry", "waitqueue"},                                    // Calls that pass a hold on; fairlock uses it.
 	"internal/several": {"lease", "internal/conn", "internal/names", "internal/retry", "waitqueue"}, // All or none of several names; multilock uses it.
 	// L3: what a program imports first. Nothing below imports it.
 	".": {"lease", "internal/conn", "waitqueue", rueidis},
 	// Looking from outside.
 	"doctor":  {".", "lua", "internal/retry", "waitqueue", rueidis},
-	"inspect": {".", "lua", "lease", "internal/outside", "internal/retry", "waitqueue", rueidis},
+	"inspect": {".", "internal/wire", "lua", "lease", "internal/outside", "internal/retry", "waitqueue", rueidis},
 	// L4: they never import each other.
 	"fairlock":  append([]string{"internal/cohort"}, primitive...),
 	"reentrant": alone,

@@ -46,6 +46,7 @@ type walk struct {
 	files  *token.FileSet
 	scopes []*scope
 	defers locked // what is given back when it returns
+	turns  bool   // it is of package waitqueue, which has inputs
 	given  bool   // its caller has taken a lock: its name says so
 	found  *[]string
 }
@@ -109,6 +110,45 @@ func mutex(x ast.Expr) (mu string, locks, unlocks bool) {
 	return "", false, false
 }
 
+// turns are the methods that begin and end an input of a name (waitqueue/site.go): begin takes its lock, end gives it back, and
+// endActing gives back act too.
+var turns = map[string][]string{"end": {".mu"}, "endActing": {".mu", ".act"}}
+
+// begins returns what the beginning of an input locks; "" where a statement is none.
+func begins(s *ast.AssignStmt) (mu string) {
+	if call, ok := s.Rhs[0].(*ast.CallExpr); ok && len(s.Rhs) == 1 && len(call.Args) == 0 {
+		if f, ok := call.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "begin" {
+			return types.ExprString(f.X) + ".mu"
+		}
+	}
+	return ""
+}
+
+// ends returns what the end of an input gives back; nil where a call is none.
+func ends(x ast.Expr) (mus []string) {
+	call, ok := x.(*ast.CallExpr)
+	if !ok || len(call.Args) != 1 {
+		return nil
+	}
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return nil
+	}
+	for _, mu := range turns[f.Sel.Name] {
+		mus = append(mus, types.ExprString(f.X)+mu)
+	}
+	return mus
+}
+
+// isTurn reports whether a function is one of those.
+func isTurn(f *ast.FuncDecl) bool {
+	if f.Recv == nil {
+		return false
+	}
+	of := types.ExprString(f.Recv.List[0].Type)
+	return of == "*site" && f.Name.Name == "begin" || (of == "*entry" || of == "*watch") && turns[f.Name.Name] != nil
+}
+
 // call is a statement that is a call alone, as all locking is.
 func (w *walk) call(x ast.Expr, l locked) locked {
 	switch mu, locks, unlocks := mutex(x); {
@@ -123,6 +163,14 @@ func (w *walk) call(x ast.Expr, l locked) locked {
 		return l
 	}
 	w.look(x, l)
+	if mus := ends(x); mus != nil && w.turns {
+		l = maps.Clone(l)
+		for _, mu := range mus {
+			w.unlock(x.Pos(), mu, l)
+			delete(l, mu)
+		}
+		return l
+	}
 	if call, ok := x.(*ast.CallExpr); ok && types.ExprString(call.Fun) == "panic" {
 		return nil
 	}
@@ -209,7 +257,21 @@ func (w *walk) statement(s ast.Stmt, l locked, label string) locked {
 			w.unlock(s.Pos(), mu, l)
 			w.defers[mu] = true
 		}
+		for _, mu := range ends(s.Call) {
+			if !w.turns {
+				break
+			}
+			w.unlock(s.Pos(), mu, l)
+			w.defers[mu] = true
+		}
 		w.look(s, l)
+		return l
+	case *ast.AssignStmt:
+		w.look(s, l)
+		if mu := begins(s); mu != "" && w.turns {
+			l = maps.Clone(l)
+			l[mu] = true
+		}
 		return l
 	case *ast.GoStmt:
 		w.after(s.Call, l)
@@ -306,8 +368,8 @@ func strays(t *testing.T, name string, body any) (found []string) {
 	files := token.NewFileSet()
 	file := kit.Got(parser.ParseFile(files, name, body, parser.SkipObjectResolution))(t)
 	for _, decl := range file.Decls {
-		if f, ok := decl.(*ast.FuncDecl); ok && f.Body != nil {
-			walk{files: files, given: wantsLock(f.Name.Name), found: &found}.function(f.Body)
+		if f, ok := decl.(*ast.FuncDecl); ok && f.Body != nil && !isTurn(f) {
+			walk{files: files, turns: strings.HasPrefix(name, "waitqueue/") || !strings.Contains(name, "/"), given: wantsLock(f.Name.Name), found: &found}.function(f.Body)
 		}
 	}
 	return found
@@ -333,6 +395,8 @@ func TestALockOfAnotherFunctionIsFound(t *testing.T) {
 		"s.endLocked()", "s.mu.Lock(); s.mu.Unlock(); s.endLocked()", "s.mu.Lock(); go func() { s.endLocked() }(); s.mu.Unlock()",
 		"s.mu.Lock(); c.Spawn(func() { s.endLocked() }); s.mu.Unlock()", "s.mu.Lock(); c.Spawn(s.endLocked); s.mu.Unlock()",
 		"return s.endLocked()", "s.EndLocked()",
+		"x := e.begin()", "e.end(x)", "x := e.begin(); f.end(x)", "x := e.begin(); if a { return }; e.end(x)", "x := e.begin(); e.endActing(x)",
+		"x := e.begin(); e.act.Lock(); e.end(x)",
 		"for range s.allLocked {}", "if a { s.mu.Lock(); s.mu.Unlock() } else if s.endLocked() {}",
 	}
 	good := []string{
@@ -345,6 +409,7 @@ func TestALockOfAnotherFunctionIsFound(t *testing.T) {
 		"s.mu.Lock(); defer s.mu.Unlock(); s.endLocked()", "s.mu.Lock(); sort(a, func() { s.endLocked() }); s.mu.Unlock()",
 		"s.mu.Lock(); for range s.allLocked {}; s.mu.Unlock()", "x.Locked(); _ = err.NotLocked",
 		"s.Lock(); s.EndLocked(); s.Unlock()",
+		"x := e.begin(); e.end(x)", "x := e.begin(); defer e.end(x); return", "x := e.begin(); e.act.Lock(); e.endActing(x)", "x = e.begin(); s.endLocked(); e.end(x)",
 	}
 	for _, body := range bad {
 		require.NotEmpty(t, strays(t, "bad.go", "package bad; func f() { "+body+" }"), body)

@@ -138,11 +138,12 @@ func TestAReplyIsReadAsOneOfItsKind(t *testing.T) {
 	t.Parallel()
 	seen := false
 	for _, p := range checked(t) {
+		raw := rawReads(p, module+"/internal/wire")
 		if p.folder == "lua" {
-			seen = rawReads(p, module+"/lua") != nil
+			seen = raw != nil
 		}
-		if p.folder != "lua" && !strings.HasPrefix(p.folder, "internal/verify/model") {
-			require.Empty(t, rawReads(p, module+"/lua"), "Decode it as a reply of its kind: see lua/replies.go.")
+		if p.folder != "lua" && p.folder != "internal/wire" && !strings.HasPrefix(p.folder, "internal/verify/model") {
+			require.Empty(t, raw, "Decode it as a reply of its kind: see lua/replies.go.")
 		}
 	}
 	require.True(t, seen, "no kind is made of tuples")
@@ -157,12 +158,12 @@ func f(t Tuple) int { return t.Now + t.Place }`), "x")
 }
 
 // senders are the functions of package waitqueue that may send the scripts which ask for tickets, and those that end them:
-// what is sent alone, what is sent with others (an end as a job), and what one script does for several names. The last of the first two
-// reads the replies.
+// what is sent alone, what is sent with others (a release as a job), what waits for an event, and what one script does for several names.
+// Those that are called replied read the replies.
 var senders = map[string][]string{
-	"proto.Ask":    {"*site.askFor", "*client.send", "*site.replied"},
-	"proto.End":    {"*end.script"},
-	"lua.Move":     {"*site.askFor", "*end.script"}, // Of a hold that is adopted, or handed over.
+	"proto.Ask":    {"*entry.askFor", "*client.send", "*wait.replied", "*attendance.ask", "*attendance.replied"},
+	"proto.End":    {"*sender.script"},
+	"lua.Move":     {"*entry.askFor", "*sender.script"}, // Of a hold that is adopted, or handed over.
 	"lua.MultiAsk": {"askAll"},
 	"lua.MultiEnd": {"ReleaseAll"},
 }
@@ -222,7 +223,7 @@ func (s *site) none() bool { return s.proto.Ask == nil }`
 }
 
 // Of the protocol a user knows what waits and what is held. Package lua is for the engine, and for primitives.
-var ofTheProtocol = regexp.MustCompile(`\blua\.[A-Z]\w*`)
+var ofTheProtocol = regexp.MustCompile(`\b(lua|wire)\.[A-Z]\w*`)
 
 // mentioned returns what of package lua the documentation of a file has: its exported declarations and their comments.
 func mentioned(t *testing.T, name string, files *token.FileSet, file *ast.File) (found []string) {
@@ -254,12 +255,12 @@ func TestNothingOfTheProtocolIsInPublicDocs(t *testing.T) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, "x.go", `package x
 
-// F returns a [lua.Status], and nothing else.
+// F returns a [wire.Status], and nothing else.
 func F() { lua.Run() }
 
-func G(lua.Reply) {}
+func G(wire.Reply) {}
 
-func g(lua.Reply) {}
+func g(wire.Reply) {}
 
 // T is a type.
 type T struct {
@@ -269,6 +270,6 @@ type T struct {
 `, parser.ParseComments)
 	require.NoError(t, err)
 	require.Equal(t, []string{
-		"x.go: lua.Status is in the documentation", "x.go: lua.Reply is in the documentation", "x.go: lua.Script is in the documentation",
+		"x.go: wire.Status is in the documentation", "x.go: wire.Reply is in the documentation", "x.go: lua.Script is in the documentation",
 	}, mentioned(t, "x.go", files, file))
 }

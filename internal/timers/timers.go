@@ -224,29 +224,3 @@ func (h *timerHeap) Pop() any {
 	e.index = 0
 	return e
 }
-
-// First is the earliest of the times that are set; zero if none is.
-func First(all ...time.Time) (first time.Time) {
-	for _, at := range all {
-		if first.IsZero() || !at.IsZero() && at.Before(first) {
-			first = at
-		}
-	}
-	return first
-}
-
-// Later is the later of two times.
-func Later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-// Earlier is the earlier of two times.
-func Earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}

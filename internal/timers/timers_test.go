@@ -254,12 +254,3 @@ func BenchmarkTimers(b *testing.B) {
 		timers.Remove(e)
 	}
 }
-
-func TestTheFirstOfSomeTimesIsNoneThatIsNotSet(t *testing.T) {
-	early := time.Unix(1, 0)
-	late, unset := early.Add(time.Second), time.Time{}
-	require.Equal(t, early, First(late, early))
-	require.Equal(t, late, First(unset, late, unset))
-	require.Zero(t, First(unset, unset))
-	require.Zero(t, First())
-}

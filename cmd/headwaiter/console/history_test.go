@@ -18,8 +18,8 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/rwlock"
 )
 
@@ -118,7 +118,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	t.Parallel()
 	h, start := history{exclusive: true}, time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for i := range 10 * mostHolds {
-		ticket := lua.Ticket{Client: fmt.Sprint("client", i%40), Number: uint64(i), Kind: 'x', Permits: 1}.String()
+		ticket := wire.Ticket{Client: fmt.Sprint("client", i%40), Number: uint64(i), Kind: 'x', Permits: 1}.String()
 		h.begin(ticket, uint64(i+1), start.Add(time.Duration(i)*10*time.Millisecond))
 	}
 	require.Len(t, h.holds, mostHolds)

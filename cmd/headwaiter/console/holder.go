@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 )
 
 // span is since when something lasts, and for how long.
@@ -23,7 +23,7 @@ func rowOf(h lease.Holder, who words.Roll) holderRow {
 	row := holderRow{
 		Who: tell(known), Program: tell(program), Host: tell(host), PID: pid, Client: tell(h.Client), Token: h.Token,
 		Permits: h.Permits, Entries: h.Entries, Held: spanSince(h.Since, time.Now()), Left: words.Ago(h.Left),
-		Gone: h.Left <= 0, LeftMS: max(h.Left, 0).Milliseconds(), LeaseMS: lua.TicketLease(h.Ticket).Milliseconds(),
+		Gone: h.Left <= 0, LeftMS: max(h.Left, 0).Milliseconds(), LeaseMS: wire.TicketLease(h.Ticket).Milliseconds(),
 	}
 	if row.Gone {
 		row.Left = words.Ago(-h.Left)

@@ -11,6 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/handoffs"
 	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/inspect"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -156,7 +157,7 @@ func (w *watch) recall(ctx context.Context, c *headwaiter.Client) {
 }
 
 // heard takes in the grants of a message.
-func (w *watch) heard(grants []lua.Grant) {
+func (w *watch) heard(grants []wire.Grant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, g := range grants {

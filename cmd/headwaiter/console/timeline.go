@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
-	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/internal/wire"
 )
 
 const (
@@ -57,7 +57,7 @@ func (h *history) timeline(began, now time.Time, who words.Roll) timeline {
 	scale := wide / max(now.Sub(from).Seconds(), 1e-3)
 	rows, order := map[string]*timelineRow{}, []string(nil)
 	for _, o := range slices.Backward(holds) {
-		client := lua.TicketClient(o.ticket)
+		client := wire.TicketClient(o.ticket)
 		to := o.to
 		if to.IsZero() {
 			to = now
@@ -99,14 +99,14 @@ func handOffs(holds []hold, now time.Time, who words.Roll) (told []handOff) {
 			break
 		}
 		next := handOff{
-			Held: spanSince(o.from, now), To: tell(nameOf(lua.TicketClient(o.ticket), who)), Token: o.token,
+			Held: spanSince(o.from, now), To: tell(nameOf(wire.TicketClient(o.ticket), who)), Token: o.token,
 			Still: o.to.IsZero(), Lapse: o.lapsed,
 		}
 		if !next.Still {
 			next.Held.For = words.Ago(o.to.Sub(o.from))
 		}
 		if i > 0 {
-			next.From = tell(nameOf(lua.TicketClient(holds[i-1].ticket), who))
+			next.From = tell(nameOf(wire.TicketClient(holds[i-1].ticket), who))
 		}
 		told = append(told, next)
 	}

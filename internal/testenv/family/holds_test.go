@@ -13,8 +13,8 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -91,7 +91,7 @@ func TestAGrantWhoseMessageIsLostIsFoundByACheckAndCounted(t *testing.T) {
 			kit.Release(t, c.Value(t))
 			near.free(t)
 		}
-		pass(func() { d.LosePushes(1, kit.Notices(lua.MessageGrant)) })
+		pass(func() { d.LosePushes(1, kit.Notices(wire.MessageGrant)) })
 		_, lost := d.Lost()
 		require.Equal(t, 1, lost)
 		kit.Eventually(t, "the miss to be counted", func() bool { return client.Stats().Missed == 1 })

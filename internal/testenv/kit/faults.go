@@ -12,6 +12,7 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -39,7 +40,7 @@ func Runs(s *lua.Script) func([]string) bool {
 }
 
 // Notices matches the messages of a kind.
-func Notices(kind lua.MessageKind) func([]string) bool {
+func Notices(kind wire.MessageKind) func([]string) bool {
 	return func(push []string) bool {
 		return len(push) == 3 && push[0] == "message" && strings.HasPrefix(push[2], string(kind)+" ")
 	}

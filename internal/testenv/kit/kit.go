@@ -16,8 +16,8 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 )
 
 const (
@@ -321,7 +321,7 @@ func Until(s interface{ Do(args ...string) any }, lock string) int64 {
 		return n
 	}
 	token, _ := strconv.ParseInt(f[2].(string), 10, 64)
-	return token + lua.TicketLease(owner).Microseconds()
+	return token + wire.TicketLease(owner).Microseconds()
 }
 
 // Spent is how many checks and renewals the clients have sent, which come with time, and messages heard.

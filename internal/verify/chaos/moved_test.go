@@ -23,6 +23,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -228,7 +229,7 @@ func (m *moving) over(next *kit.Call[*lease.Lease]) {
 	l := next.Value(m)
 	at := time.Now()
 	w := watched(l)
-	if owner != "" && lua.TicketClient(owner) != m.waiter.ID() {
+	if owner != "" && wire.TicketClient(owner) != m.waiter.ID() {
 		m.spans = append(m.spans, span{time.UnixMicro(until), at})
 		require.False(m, at.Before(time.UnixMicro(until)), "it holds before the time of %s is over", owner)
 		if lua.InTransit(owner) {

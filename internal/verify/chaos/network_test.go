@@ -19,8 +19,8 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/verify/check"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 )
 
 func wakeUpsAreLost(t *testing.T, r *run) {
@@ -33,7 +33,7 @@ func wakeUpsAreLost(t *testing.T, r *run) {
 		// The second look comes soon, for what may have been missed before it heard. From then on they are rare.
 		kit.Eventually(t, "the second look", func() bool { return client.Stats().Checks >= 2 })
 		kit.Waiting(t, 1, waiter.Inspect) // Behind that look, on the same connection.
-		p.LosePushes(1, kit.Notices(lua.MessageGrant))
+		p.LosePushes(1, kit.Notices(wire.MessageGrant))
 		since := time.Now()
 		l = kit.Next(t, l, c)
 		spans[i] = span{since, time.Now()}
@@ -52,7 +52,7 @@ func wakeUpsAreLost(t *testing.T, r *run) {
 	r.measured(lostMessage, spans)
 	const lost = 10
 	r.proxy.LosePushes(lost, func(push []string) bool {
-		return kit.Notices(lua.MessageGrant)(push) && rand.IntN(20) == 0
+		return kit.Notices(wire.MessageGrant)(push) && rand.IntN(20) == 0
 	})
 	kit.Eventually(t, "messages of the load to be lost", func() bool {
 		_, n := r.proxy.Lost()

@@ -17,6 +17,7 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/multilock"
@@ -285,7 +286,7 @@ func TestASemaphoreInTrouble(t *testing.T) {
 
 func TestAReadWriteLockInTrouble(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		a := newArena(t, s, 8, lua.RWLock, lua.AllReaders)
+		a := newArena(t, s, 8, lua.RWLock, wire.AllReaders)
 		a.trouble(a.heldSoFar)
 		a.each(func(lane int, c *headwaiter.Client, rng *rand.Rand) {
 			m := rwlock.New(c, kit.Name(t), headwaiter.WithLease(shortLease))
@@ -309,6 +310,6 @@ func TestAReadWriteLockInTrouble(t *testing.T) {
 			}
 			a.hold(l)
 		})
-		a.judge(RWLock, lua.AllReaders)
+		a.judge(RWLock, wire.AllReaders)
 	})
 }

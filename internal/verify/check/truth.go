@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -212,7 +213,7 @@ func (x *Truth) set(rest []string) {
 	if owner := f["owner"]; owner != "" {
 		g := &Grant{Ticket: owner, Token: number(f["token"]), Permits: 1, Since: x.now}
 		if g.Until = int64(number(f["until"])); f["until"] == "" {
-			g.Until = int64(g.Token) + lua.TicketLease(owner).Microseconds() // It was taken at once.
+			g.Until = int64(g.Token) + wire.TicketLease(owner).Microseconds() // It was taken at once.
 		}
 		x.grant(g)
 	} else if f["until"] != "" {
@@ -249,7 +250,7 @@ func (x *Truth) record(text, record string) {
 	}
 	parts := strings.Split(text, ":")
 	x.grant(&Grant{
-		Ticket: text, Token: token, Permits: permits, Since: since, Until: since + lease, shared: len(parts) > 2 && parts[2] == string(lua.Read),
+		Ticket: text, Token: token, Permits: permits, Since: since, Until: since + lease, shared: len(parts) > 2 && parts[2] == string(wire.Read),
 	})
 }
 

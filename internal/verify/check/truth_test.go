@@ -11,6 +11,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/verify/judge"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -133,7 +134,7 @@ func TestTruthOfPermits(t *testing.T) {
 			}
 		})
 	}
-	readers := replayed(lua.RWLock, lua.AllReaders, append(append([]string{"@0"},
+	readers := replayed(lua.RWLock, wire.AllReaders, append(append([]string{"@0"},
 		script("ASK a:1:r:1", take("a:1:r:1", 1, 5, 0))...), script("ASK b:1:r:1", take("b:1:r:1", 1, 5, 0))...)...)
 	require.Empty(t, readers.Wrong)
 	require.Equal(t, 2, readers.Granted)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -15,50 +16,50 @@ import (
 func (h *happened) messages() error {
 	var grants, wanted int
 	for _, s := range h.Sent {
-		m, err := lua.ParseMessage(s.Text)
+		m, err := wire.ParseMessage(s.Text)
 		if err != nil {
 			return err
 		}
 		ticket := m.Ticket
-		if m.Kind == lua.MessageWanted {
+		if m.Kind == wire.MessageWanted {
 			ticket = h.before.owner()
 		}
 		if len(m.Grants) == 1 {
 			ticket = m.Grants[0].Ticket
 		}
-		if s.Client != lua.TicketClient(ticket) {
+		if s.Client != wire.TicketClient(ticket) {
 			return fmt.Errorf("%q was sent to %s", s.Text, s.Client)
 		}
 		switch m.Kind {
-		case lua.MessageGrant:
+		case wire.MessageGrant:
 			grants++
-			want := lua.Grant{
+			want := wire.Grant{
 				Ticket: h.after.owner(), Token: uint64(h.after.number("token")), At: h.Now, Until: h.after.number("until"),
 			}
 			if m.Grants[0] != want {
 				return fmt.Errorf("%q was sent for the grant %v", s.Text, want)
 			}
-		case lua.MessageSuspect:
+		case wire.MessageSuspect:
 			if ticket != h.before.owner() || h.after.lock()["lapsed"] != ticket || !h.Suspect(s.Client) {
 				return fmt.Errorf("%q was sent, and the client is no suspect", s.Text)
 			}
-		case lua.MessageLook:
+		case wire.MessageLook:
 			at, marked := h.Mark(s.Client)
 			lapsed := h.before.lock()["phase"] == granted && h.Reply.Expired > 0
 			if lua.InTransit(h.after.owner()) && len(h.After[1].Members) > 0 && ticket == line.QueueOf(h.After)[0].Ticket && !lapsed {
 				continue // The head is told that a hold is in transit.
 			}
-			if end, ok := h.request.(End); ok && end.Rests && h.freed() && lua.Rests(h.after.owner()) && ticket == line.QueueOf(h.After)[0].Ticket {
+			if end, ok := h.request.(End); ok && end.Rests && h.freed() && wire.Rests(h.after.owner()) && ticket == line.QueueOf(h.After)[0].Ticket {
 				continue // Or that the name rests.
 			}
 			if !marked || at != h.Now+line.AnswerTime || !lapsed {
 				return fmt.Errorf("%q was sent, though the client is not marked for %d, or no grant lapsed", s.Text, h.Now+line.AnswerTime)
 			}
-		case lua.MessageForced:
+		case wire.MessageForced:
 			if h.after.lock()["forced"] != ticket {
 				return fmt.Errorf("%q was sent, and forced was %q", s.Text, h.after.lock()["forced"])
 			}
-		case lua.MessageWanted:
+		case wire.MessageWanted:
 			if !h.before.wants() || h.after.owner() != ticket || m.Token != uint64(h.after.number("token")) || len(h.fresh()) == 0 && !h.deaf() {
 				return fmt.Errorf("%q was sent, and nobody is to be told, or nobody has come", s.Text)
 			}
@@ -72,14 +73,14 @@ func (h *happened) messages() error {
 	}
 	ask, _ := h.request.(Ask)
 	owner := h.after.owner()
-	if h.Reply.Expired > 0 && !strings.HasPrefix(h.before.lock()["phase"], lua.PhaseFinal) && !h.Muted {
-		client := lua.TicketClient(h.before.owner())
-		told := client == h.Caller && h.Reply.Has(lua.Suspected)
+	if h.Reply.Expired > 0 && !strings.HasPrefix(h.before.lock()["phase"], wire.PhaseFinal) && !h.Muted {
+		client := wire.TicketClient(h.before.owner())
+		told := client == h.Caller && h.Reply.Has(wire.Suspected)
 		if !told && !slices.Contains(h.Sent, stage.Message{Client: client, Text: "S " + h.before.owner()}) {
 			return fmt.Errorf("%s is a suspect and was not told", client)
 		}
 	}
-	if want := h.granted() && owner != ask.Ticket && lua.TicketClient(owner) != h.Caller; want != (grants == 1) {
+	if want := h.granted() && owner != ask.Ticket && wire.TicketClient(owner) != h.Caller; want != (grants == 1) {
 		return fmt.Errorf("%d messages of a grant to %s", grants, owner)
 	}
 	return nil
@@ -88,7 +89,7 @@ func (h *happened) messages() error {
 // deaf reports whether a check has named tickets that do not stay in the queue: their client waits all the same (R10).
 func (h *happened) deaf() bool {
 	_, check := h.request.(Check)
-	return check && slices.Contains(h.Reply.States, lua.StateGone)
+	return check && slices.Contains(h.Reply.States, wire.StateGone)
 }
 
 // fresh are the tickets that have come into the queue.
@@ -104,9 +105,9 @@ func (h *happened) fresh() (came []string) {
 // told: a renewal by a holder that wants to know tells it that somebody waits, or lets it be told by a message.
 func (h *happened) told() error {
 	r, ok := h.request.(Renew)
-	wanted := h.Reply.Has(lua.Wanted)
+	wanted := h.Reply.Has(wire.Wanted)
 	switch {
-	case !ok || !r.Wants || h.Reply.Status != lua.Granted:
+	case !ok || !r.Wants || h.Reply.Status != wire.Granted:
 		if wanted {
 			return fmt.Errorf("told that somebody waits, unasked")
 		}
@@ -125,17 +126,17 @@ func (h *happened) told() error {
 func (h *happened) answer() error {
 	token, until := uint64(h.after.number("token")), h.after.number("until")
 	for _, g := range h.Reply.Grants {
-		want := lua.Grant{Ticket: h.after.owner(), Token: token, At: h.Now, Until: until}
-		if g != want || lua.TicketClient(g.Ticket) != h.Caller {
+		want := wire.Grant{Ticket: h.after.owner(), Token: token, At: h.Now, Until: until}
+		if g != want || wire.TicketClient(g.Ticket) != h.Caller {
 			return fmt.Errorf("reports the grant %v, there is %v", g, want)
 		}
 	}
-	if h.granted() && lua.TicketClient(h.after.owner()) == h.Caller && len(h.Reply.Grants) == 0 {
+	if h.granted() && wire.TicketClient(h.after.owner()) == h.Caller && len(h.Reply.Grants) == 0 {
 		if ask, ok := h.request.(Ask); (!ok || ask.Ticket != h.after.owner()) && !h.moved() {
 			return fmt.Errorf("granted %s and did not tell", h.after.owner())
 		}
 	}
-	if h.Reply.Status != lua.Granted {
+	if h.Reply.Status != wire.Granted {
 		return nil
 	}
 	if h.Reply.Token != token || h.Reply.Until != until {
@@ -156,7 +157,7 @@ func (h *happened) arrived() bool {
 func (h *happened) untouched() error {
 	ask, asks := h.request.(Ask)
 	_, renews := h.request.(Renew)
-	tried := asks && h.Reply.Status == lua.Busy
+	tried := asks && h.Reply.Status == wire.Busy
 	if tried {
 		if slices.Contains(h.fresh(), ask.Ticket) {
 			return fmt.Errorf("the try is queued")
@@ -167,7 +168,7 @@ func (h *happened) untouched() error {
 	}
 	left := h.before.number("until") - h.Now
 	quiet := tried && h.held() && left <= h.before.lease()
-	if h.Reply.Status != lua.Late && !(renews && h.Reply.Status == lua.Refused) && !quiet {
+	if h.Reply.Status != wire.Late && !(renews && h.Reply.Status == wire.Refused) && !quiet {
 		return nil
 	}
 	before := h.before
@@ -191,13 +192,13 @@ func names(r Request, ticket string) bool {
 }
 
 // unsettled reports whether there is more to do than the request did.
-func unsettled(r lua.Tuple) bool { return r.Has(lua.More) || r.Has(lua.Unwoken) }
+func unsettled(r wire.Tuple) bool { return r.Has(wire.More) || r.Has(wire.Unwoken) }
 
 // sameTwice: a request that is sent twice has the effect of one (I8).
-func sameTwice(r Request, one, two lua.Tuple, first, second state) error {
+func sameTwice(r Request, one, two wire.Tuple, first, second state) error {
 	if force, ok := r.(Force); ok && force.Token == 0 {
 		return nil // It says itself that it is not safe to repeat.
-	} else if ok && one.Status == lua.Refused && int64(one.Token) == force.Token {
+	} else if ok && one.Status == wire.Refused && int64(one.Token) == force.Token {
 		return nil // Within one µs after the lock key was lost a token can come again.
 	}
 	if unsettled(one) || unsettled(two) {
@@ -207,13 +208,13 @@ func sameTwice(r Request, one, two lua.Tuple, first, second state) error {
 	if _, moves := r.(Move); moves && one.Status != two.Status {
 		return fmt.Errorf("answers %s, at first %s", stage.ReplyText(two), stage.ReplyText(one))
 	}
-	if ask.Bound != nil && (one.Flags^two.Flags)&lua.Uncounted != 0 {
+	if ask.Bound != nil && (one.Flags^two.Flags)&wire.Uncounted != 0 {
 		return nil // The dead count where subscribers cannot be counted.
 	}
-	if c, ok := r.(Check); ok && c.Mode == lua.Proven && one.Expired > 0 {
+	if c, ok := r.(Check); ok && c.Mode == wire.Proven && one.Expired > 0 {
 		return nil // The second proof is taken for one of what the first has found out.
 	}
-	if asks && one.Status == lua.Waiting && first.owner() == "" {
+	if asks && one.Status == wire.Waiting && first.owner() == "" {
 		return nil // Behind a mark (R6), and now that it is queued itself its client is alive.
 	}
 	free := []string{"kept", "looked"}
@@ -251,11 +252,11 @@ func sameTwice(r Request, one, two lua.Tuple, first, second state) error {
 	if _, ok := r.(Check); ok {
 		for i, state := range one.States {
 			state, place, _ := strings.Cut(state, " ")
-			now := map[string]string{lua.StateGranted: lua.StateEarlier, lua.StateAgain: lua.StateQueued}[state]
+			now := map[string]string{wire.StateGranted: wire.StateEarlier, wire.StateAgain: wire.StateQueued}[state]
 			if now == "" {
 				now = state
 			}
-			if now == lua.StateGone && strings.HasPrefix(two.States[i], lua.StateFull) {
+			if now == wire.StateGone && strings.HasPrefix(two.States[i], wire.StateFull) {
 				continue // It was queued, which its client did not know.
 			}
 			if strings.TrimSpace(now+" "+place) != two.States[i] {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -23,7 +24,7 @@ func onBoth(t *testing.T, run func(t *testing.T, p *player)) {
 }
 
 // must sends a request, which must do what the model says.
-func (p *player) must(t *testing.T, r Request) lua.Tuple {
+func (p *player) must(t *testing.T, r Request) wire.Tuple {
 	t.Helper()
 	return kit.Got(p.send(r))(t)
 }
@@ -41,13 +42,13 @@ func (p *player) later() int64 { return p.Now + 60*minute }
 
 // ticket is one of a client, with a lease of ten seconds and a first one of two.
 func ticket(client string, number uint64) string {
-	return lua.Ticket{
-		Client: client, Number: number, Kind: lua.Exclusive, Permits: 1, Lease: 10 * time.Second, Grant: 2 * time.Second,
+	return wire.Ticket{
+		Client: client, Number: number, Kind: wire.Exclusive, Permits: 1, Lease: 10 * time.Second, Grant: 2 * time.Second,
 	}.String()
 }
 
 func (p *player) asks(client string, number uint64, mode string) Ask {
-	return Ask{Ticket: ticket(client, number), Mode: mode, NotAfter: p.later(), Phase: lua.PhaseHeld}
+	return Ask{Ticket: ticket(client, number), Mode: mode, NotAfter: p.later(), Phase: wire.PhaseHeld}
 }
 
 func (p *player) looks(client, mode string, tickets ...lua.Arrival) Check {
@@ -57,16 +58,16 @@ func (p *player) looks(client, mode string, tickets ...lua.Arrival) Check {
 // held lets a client hold the lock that is not heard of again, until lapse.
 func (p *player) held(t *testing.T) {
 	t.Helper()
-	require.Equal(t, lua.Granted, p.must(t, p.asks("holder", 1, lua.Try)).Status)
+	require.Equal(t, wire.Granted, p.must(t, p.asks("holder", 1, wire.Try)).Status)
 }
 
 // wait lets a client wait behind what is in the queue.
 func (p *player) wait(t *testing.T, client string, hears bool) Ask {
 	t.Helper()
 	require.NoError(t, p.Hear(int(client[0]-'a'), hears))
-	ask := p.asks(client, 2, lua.Wait)
+	ask := p.asks(client, 2, wire.Wait)
 	reply := p.must(t, ask)
-	require.Equal(t, lua.Waiting, reply.Status)
+	require.Equal(t, wire.Waiting, reply.Status)
 	ask.Arrival = reply.Arrival
 	return ask
 }
@@ -80,8 +81,8 @@ func (p *player) lapse(t *testing.T) {
 // cut lets a client look, and finds that the work was cut at its bound.
 func (p *player) cut(t *testing.T) {
 	t.Helper()
-	reply := p.must(t, p.looks("b", lua.Hears))
-	require.True(t, reply.Has(lua.More))
+	reply := p.must(t, p.looks("b", wire.Hears))
+	require.True(t, reply.Has(wire.More))
 	require.NotEmpty(t, p.before.lock()["scan"])
 }
 
@@ -95,12 +96,12 @@ func TestALiveTicketIsReachedBehindThousandsOfSilentOnes(t *testing.T) {
 				p.lapse(t)
 				passes, removed := 0, 0
 				for {
-					reply := p.must(t, p.looks("b", lua.Hears))
+					reply := p.must(t, p.looks("b", wire.Hears))
 					passes++
 					removed += reply.Skipped
 					require.LessOrEqual(t, reply.Skipped, line.Drops)
-					if !reply.Has(lua.More) {
-						require.True(t, reply.Has(lua.Handed))
+					if !reply.Has(wire.More) {
+						require.True(t, reply.Has(wire.Handed))
 						break
 					}
 					require.Less(t, passes, 10, "passes go on without end")
@@ -118,8 +119,8 @@ func TestNobodyIsDroppedForAGrantLeaseWhereAllAreSilent(t *testing.T) {
 		p.queued(t, 3000, false)
 		var mark int64
 		for number := uint64(1); ; number++ {
-			reply := p.must(t, p.asks("a", number, lua.Try))
-			if reply.Status == lua.Granted {
+			reply := p.must(t, p.asks("a", number, wire.Try))
+			if reply.Status == wire.Granted {
 				break
 			}
 			if mark == 0 && reply.Until != 0 {
@@ -140,11 +141,11 @@ func TestADeadProcessWithThousandsOfTicketsCostsNoGrantLease(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *player) {
 		p.queued(t, 3000, true)
 		for number := uint64(1); ; number++ {
-			reply := p.must(t, p.asks("a", number, lua.Try))
-			if reply.Status == lua.Granted {
+			reply := p.must(t, p.asks("a", number, wire.Try))
+			if reply.Status == wire.Granted {
 				break
 			}
-			require.True(t, reply.Has(lua.More))
+			require.True(t, reply.Has(wire.More))
 			require.Zero(t, reply.Until, "one silent client is no sign of lost subscriptions")
 			require.Less(t, number, uint64(10), "passes go on without end")
 		}
@@ -166,8 +167,8 @@ func TestATicketThatComesBackByACheckIsNotPassedOver(t *testing.T) {
 		p.held(t)
 		waiter := p.behind(t)
 		first := lua.Arrival{Ticket: ticket("c", 9), Arrival: waiter.Arrival - 2*second}
-		reply := p.must(t, p.looks("c", lua.Hears, first))
-		require.Equal(t, []string{lua.StateGranted}, reply.States)
+		reply := p.must(t, p.looks("c", wire.Hears, first))
+		require.Equal(t, []string{wire.StateGranted}, reply.States)
 		require.Zero(t, reply.Skipped)
 	})
 }
@@ -177,13 +178,13 @@ func TestATicketThatComesBackByAnAskIsNotPassedOver(t *testing.T) {
 		p.held(t)
 		waiter := p.behind(t)
 		require.NoError(t, p.Hear(2, true))
-		ask := p.asks("c", 9, lua.Wait)
+		ask := p.asks("c", 9, wire.Wait)
 		ask.Arrival = waiter.Arrival - 2*second
 		reply := p.must(t, ask)
-		require.Equal(t, lua.Waiting, reply.Status)
+		require.Equal(t, wire.Waiting, reply.Status)
 		require.Zero(t, reply.Place)
-		reply = p.must(t, p.looks("b", lua.Hears))
-		require.True(t, reply.Has(lua.Handed))
+		reply = p.must(t, p.looks("b", wire.Hears))
+		require.True(t, reply.Has(wire.Handed))
 		require.Zero(t, reply.Skipped)
 		require.Equal(t, ask.Ticket, p.before.owner())
 	})
@@ -197,7 +198,7 @@ func TestATicketWhoseClientCallsIsNotPassedOver(t *testing.T) {
 		p.behind(t)
 		silent.NotAfter = p.later()
 		reply := p.must(t, silent)
-		require.Equal(t, lua.Granted, reply.Status, "R5: whoever calls is alive")
+		require.Equal(t, wire.Granted, reply.Status, "R5: whoever calls is alive")
 		require.Equal(t, 10, reply.Skipped)
 	})
 }
@@ -211,18 +212,18 @@ func TestAKeyOutlivesAHoldOfWhichOnlyTheEndIsWritten(t *testing.T) {
 	whole := 0
 	for i := range 60 {
 		require.NoError(t, p.step(step{Op: line.OpPass, Micros: 3300 * millisecond}))
-		r := Renew{Ticket: short("a", 10*second), Token: p.before.number("token"), Lease: 10_000, Phase: lua.PhaseHeld, NotAfter: p.Now}
+		r := Renew{Ticket: short("a", 10*second), Token: p.before.number("token"), Lease: 10_000, Phase: wire.PhaseHeld, NotAfter: p.Now}
 		r.Still = p.Now+10*second+lua.Least.Microseconds() <= kept
 		reply := p.must(t, r)
-		require.Equal(t, lua.Granted, reply.Status)
+		require.Equal(t, wire.Granted, reply.Status)
 		if !r.Still {
 			kept = reply.Until + lua.Spare.Microseconds()
 			whole++
 		}
 		other := ticket("e", 1)
 		p.must(t, []Request{
-			p.asks("e", 1, lua.Wait), End{Ticket: other}, p.looks("b", lua.Hears), p.asks("e", 1, lua.Try), End{Ticket: short("b", 10*second)},
-			p.looks("e", lua.Deaf), Force{Token: 1}, End{Ticket: short("c", 10*second)}, End{Ticket: short("d", 10*second)},
+			p.asks("e", 1, wire.Wait), End{Ticket: other}, p.looks("b", wire.Hears), p.asks("e", 1, wire.Try), End{Ticket: short("b", 10*second)},
+			p.looks("e", wire.Deaf), Force{Token: 1}, End{Ticket: short("c", 10*second)}, End{Ticket: short("d", 10*second)},
 		}[i%9])
 	}
 	require.Equal(t, 12, whole, "of 60")
@@ -235,8 +236,8 @@ func TestOfThoseWhoBringLaterArrivalsNoneIsOvertaken(t *testing.T) {
 		require.NoError(t, p.Hear(0, true))
 		first := lua.Arrival{Ticket: ticket("a", 2), Arrival: p.Now + 30*second}
 		next := lua.Arrival{Ticket: ticket("a", 3), Arrival: first.Arrival + 1}
-		p.must(t, p.looks("a", lua.Hears, first, next))
-		late := p.must(t, p.asks("b", 2, lua.Wait))
+		p.must(t, p.looks("a", wire.Hears, first, next))
+		late := p.must(t, p.asks("b", 2, wire.Wait))
 		require.Greater(t, late.Arrival, next.Arrival)
 		require.EqualValues(t, 3, late.Place)
 	})
@@ -248,10 +249,10 @@ func TestALowPriorityLetsOthersPass(t *testing.T) {
 		p.held(t)
 		require.NoError(t, p.Hear(0, true))
 		low := lua.Arrival{Ticket: ticket("a", 2), Arrival: p.Now + 30*second}
-		looks := p.looks("a", lua.Hears, low)
+		looks := p.looks("a", wire.Hears, low)
 		looks.Heads = map[string]int64{low.Ticket: -30 * second}
 		p.must(t, looks)
-		usual := p.must(t, p.asks("b", 2, lua.Wait))
+		usual := p.must(t, p.asks("b", 2, wire.Wait))
 		require.Less(t, usual.Arrival, low.Arrival)
 		require.EqualValues(t, 1, usual.Place)
 	})
@@ -265,7 +266,7 @@ func TestOneLookServesAllTicketsOfACheck(t *testing.T) {
 		p.wait(t, "b", true)
 		p.wait(t, "c", true)
 		require.NoError(t, p.Hear(int('c'-'a'), false))
-		check := p.looks("a", lua.Hears)
+		check := p.looks("a", wire.Hears)
 		check.Bounds = map[string]line.Bound{}
 		for n := range uint64(5) {
 			a := lua.Arrival{Ticket: ticket("a", n+1), Arrival: p.Now + 100 + int64(n)}

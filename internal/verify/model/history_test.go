@@ -6,7 +6,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
-	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/internal/wire"
 )
 
 const (
@@ -21,7 +21,7 @@ type (
 )
 
 var histories = line.Histories{
-	Slots: slots, Longest: 3, AskModes: []string{lua.Wait, lua.Wait, lua.Wait, lua.Wait, lua.Wait, lua.Look, lua.Look, lua.Try},
+	Slots: slots, Longest: 3, AskModes: []string{wire.Wait, wire.Wait, wire.Wait, wire.Wait, wire.Wait, wire.Look, wire.Look, wire.Try},
 	Ops: stage.Weights{
 		{line.OpAsk, 18}, {line.OpEnd, 9}, {line.OpRenew, 5}, {line.OpCheck, 10}, {line.OpForce, 2}, {line.OpRepeat, 3},
 		{line.OpHear, 3}, {line.OpHush, 3}, {line.OpPass, 6}, {line.OpClock, 1}, {line.OpDelete, 1}, {line.OpDeny, 2},

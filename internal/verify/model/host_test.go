@@ -12,6 +12,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -61,7 +62,7 @@ func historic(k lua.Keys, history int, s *lua.Script, keys, args []string) ([]st
 	return append(slices.Clip(keys), k.History), s.Logged(), append(slices.Clip(args), fmt.Sprint(history))
 }
 
-func (h host) run(k lua.Keys, history int, r Request) (lua.Tuple, error) {
+func (h host) run(k lua.Keys, history int, r Request) (wire.Tuple, error) {
 	s := r.Script()
 	keys := k.All()
 	if s == lua.Fairlock.Renew {
@@ -86,13 +87,13 @@ func (h host) run(k lua.Keys, history int, r Request) (lua.Tuple, error) {
 	}
 	reply, err := s.Tuple(h.Call(historic(k, history, s, keys, r.Args())))
 	if a, ok := r.(Ask); ok {
-		reply.Complete(lua.TicketTerms(a.Ticket))
+		reply.Complete(wire.TicketTerms(a.Ticket))
 	}
 	return reply, err
 }
 
 // lightly asks without all keys, and reports whether that was enough. If not, it has changed nothing.
-func (h host) lightly(k lua.Keys, history int, r Request) (reply lua.Tuple, ok bool, err error) {
+func (h host) lightly(k lua.Keys, history int, r Request) (reply wire.Tuple, ok bool, err error) {
 	var ticket string
 	var args []string
 	switch r := r.(type) {
@@ -114,9 +115,9 @@ func (h host) lightly(k lua.Keys, history int, r Request) (reply lua.Tuple, ok b
 		return reply, false, err
 	}
 	reply, err = r.Script().Tuple(h.Call(historic(k, history, r.Script(), k.Light(), args)))
-	if err != nil || reply.Status != lua.MoreKeys {
+	if err != nil || reply.Status != wire.MoreKeys {
 		h.light.answered++
-		lease, grant := lua.TicketTerms(ticket)
+		lease, grant := wire.TicketTerms(ticket)
 		reply.Complete(lease, grant)
 		return reply, true, err
 	}
@@ -135,33 +136,33 @@ func (h host) lightly(k lua.Keys, history int, r Request) (reply lua.Tuple, ok b
 // renewals asks for a renewal as one of several, as a client does that has nothing to tell of entries, and reports
 // whether it was done: else the single one answers. One of the others is of a key that is of another type, or absent; the
 // third is renewed, or absent too.
-func (h host) renewals(k lua.Keys, r Renew) (reply lua.Tuple, ok bool, err error) {
+func (h host) renewals(k lua.Keys, r Renew) (reply wire.Tuple, ok bool, err error) {
 	if r.Least > 0 || r.Count > 0 || r.Wants && !r.Marked {
 		return reply, false, nil
 	}
-	keys, others, which, phase := []string{k.Queue, k.Lock, k.Suspects}, []string{r.Ticket, stage.Decimal(r.Token)}, 1, lua.RenewHeld
+	keys, others, which, phase := []string{k.Queue, k.Lock, k.Suspects}, []string{r.Ticket, stage.Decimal(r.Token)}, 1, wire.RenewHeld
 	switch {
 	case r.Marked:
-		phase = lua.RenewWants
-		if r.Phase == lua.PhaseIdle {
-			phase = lua.RenewIdle
+		phase = wire.RenewWants
+		if r.Phase == wire.PhaseIdle {
+			phase = wire.RenewIdle
 		}
-	case r.Phase == lua.PhaseFinal:
-		phase = lua.RenewFinal
+	case r.Phase == wire.PhaseFinal:
+		phase = wire.RenewFinal
 	case r.Still:
 		_ = h.besides() // It is there already where memory is full.
-		keys, others, which, phase = []string{k.Queue, beside.key, k.Lock}, []string{beside.ticket, beside.token}, 2, lua.RenewStill
+		keys, others, which, phase = []string{k.Queue, beside.key, k.Lock}, []string{beside.ticket, beside.token}, 2, wire.RenewStill
 	}
 	args := [][]string{others, others, others}
 	args[which] = []string{r.Ticket, stage.Decimal(r.Token)}
-	phases := strings.Repeat(string(lua.RenewHeld), which) + string(phase) + strings.Repeat(string(lua.RenewHeld), 2-which)
+	phases := strings.Repeat(string(wire.RenewHeld), which) + string(phase) + strings.Repeat(string(wire.RenewHeld), 2-which)
 	s := lua.Fairlock.Renewals
 	res := h.Call(keys, s, slices.Concat([]string{stage.Decimal(r.NotAfter), stage.Decimal(r.Lease), phases}, slices.Concat(args...)))
 	now, ends, left, err := s.DecodeRenewals(res, 3)
 	if err != nil || !slices.Contains(left, 0) || !slices.Contains(left, 3-which) && !r.Still {
 		return reply, false, fmt.Errorf("several renewals: without %v: %w", left, err)
 	}
-	return lua.Tuple{Status: lua.Granted, Now: now, Token: uint64(r.Token), Until: ends}, !slices.Contains(left, which), nil
+	return wire.Tuple{Status: wire.Granted, Now: now, Token: uint64(r.Token), Until: ends}, !slices.Contains(left, which), nil
 }
 
 func (h host) state(k lua.Keys) (state, error) {
@@ -186,12 +187,12 @@ func (h host) past(k lua.Keys) (past []string, lasts int64, err error) {
 // order: the first that is alive is granted; where nobody is, whoever asks (I3). A lock is not left free
 // with somebody alive in the queue (R3).
 func (h *happened) order() error {
-	if h.held() && !h.freed() || h.Reply.Status == lua.Late || h.Reply.Status == lua.Refused && !h.serves() {
+	if h.held() && !h.freed() || h.Reply.Status == wire.Late || h.Reply.Status == wire.Refused && !h.serves() {
 		return nil
 	}
 	var first string
 	for _, a := range h.queue() {
-		if h.Reached(a) && h.Living(lua.TicketClient(a.Ticket)) {
+		if h.Reached(a) && h.Living(wire.TicketClient(a.Ticket)) {
 			first = a.Ticket
 			break
 		}
@@ -204,7 +205,7 @@ func (h *happened) order() error {
 			return fmt.Errorf("%s was granted and is not alive", h.after.owner())
 		}
 	}
-	if h.after.owner() == "" && first != "" && !h.Reply.Has(lua.More) && !h.Reply.Has(lua.Unwoken) {
+	if h.after.owner() == "" && first != "" && !h.Reply.Has(wire.More) && !h.Reply.Has(wire.Unwoken) {
 		return fmt.Errorf("the lock is free, and %s is alive", first)
 	}
 	return nil
@@ -235,7 +236,7 @@ func (h *happened) forgotten() error {
 	}
 	for client := range h.Before[2].Members {
 		at := h.Before[2].Number(client)
-		waits := func(a lua.Arrival) bool { return lua.TicketClient(a.Ticket) == client && a.Arrival <= at }
+		waits := func(a lua.Arrival) bool { return wire.TicketClient(a.Ticket) == client && a.Arrival <= at }
 		if client != h.Caller && (at > h.Now-minute || at > h.Now-10*minute && slices.ContainsFunc(line.QueueOf(h.Before), waits)) {
 			return fmt.Errorf("%s is a suspect since %d, and was forgotten", client, at)
 		}

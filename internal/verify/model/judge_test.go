@@ -8,6 +8,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -44,15 +45,15 @@ func (j *judge) step(h happened) error {
 func says(r Request) line.Says {
 	switch r := r.(type) {
 	case Ask:
-		return line.Says{Caller: lua.TicketClient(r.Ticket), Floor: r.Floor, Uncounted: r.Uncounted, Ticket: r.Ticket, Bound: r.Bound}
+		return line.Says{Caller: wire.TicketClient(r.Ticket), Floor: r.Floor, Uncounted: r.Uncounted, Ticket: r.Ticket, Bound: r.Bound}
 	case End:
-		return line.Says{Caller: lua.TicketClient(r.Ticket), Floor: r.Floor, Uncounted: r.Uncounted}
+		return line.Says{Caller: wire.TicketClient(r.Ticket), Floor: r.Floor, Uncounted: r.Uncounted}
 	case Check:
 		return line.Says{Caller: r.Client, Floor: r.Floor, Uncounted: r.Uncounted, Tickets: r.Tickets, Bounds: r.Bounds}
 	case Force:
 		return line.Says{Floor: r.Floor, Uncounted: r.Uncounted}
 	case Move:
-		return line.Says{Caller: lua.TicketClient(r.To), Floor: r.Floor, Uncounted: r.Uncounted}
+		return line.Says{Caller: wire.TicketClient(r.To), Floor: r.Floor, Uncounted: r.Uncounted}
 	}
 	return line.Says{}
 }
@@ -67,12 +68,12 @@ func (h *happened) freed() bool {
 	switch r := h.request.(type) {
 	case End:
 		token, owner := h.before.number("token"), h.before.owner()
-		if lua.Rests(owner) && strings.HasPrefix(owner, resting(r.Ticket)) {
+		if wire.Rests(owner) && strings.HasPrefix(owner, resting(r.Ticket)) {
 			return !r.Rests && r.Token == 0
 		}
 		return r.Ticket == owner && (r.Token == 0 || r.Token >= token && r.Token <= token+passesOf(owner))
 	case Force:
-		return h.Reply.Status == lua.Done
+		return h.Reply.Status == wire.Done
 	}
 	return false
 }
@@ -89,7 +90,7 @@ func (h *happened) moved() bool {
 
 // granted reports whether the script granted the lock to somebody.
 func (h *happened) granted() bool {
-	return h.after.owner() != "" && h.after.number("token") != h.before.number("token") && !lua.Rests(h.after.owner())
+	return h.after.owner() != "" && h.after.number("token") != h.before.number("token") && !wire.Rests(h.after.owner())
 }
 
 // rests: a name that was to stay taken does so, whatever becomes of the hold, unless nobody has used it, or it is released by
@@ -101,9 +102,9 @@ func (h *happened) rests() error {
 	_, forced := h.request.(Force)
 	kept := over && !(h.freed() && (forced || ends && !end.Rests))
 	switch {
-	case kept && (!lua.Rests(h.after.owner()) || h.after.number("until") != until):
+	case kept && (!wire.Rests(h.after.owner()) || h.after.number("until") != until):
 		return fmt.Errorf("the name was to stay taken until %d, and is %q until %d", until, h.after.owner(), h.after.number("until"))
-	case lua.Rests(h.after.owner()) && h.after.owner() != h.before.owner() && !kept:
+	case wire.Rests(h.after.owner()) && h.after.owner() != h.before.owner() && !kept:
 		return fmt.Errorf("%s rests, and nobody wanted that", h.after.owner())
 	case h.moved() && until > h.Now && h.after.rests() < until:
 		return fmt.Errorf("moved, and the name stays taken until %d, not %d", h.after.rests(), until)
@@ -127,7 +128,7 @@ func (h *happened) queue() []lua.Arrival {
 			add(ticket, h.Before[1].Number(ticket))
 		}
 	}
-	if c, ok := h.request.(Check); ok && h.Reply.Status != lua.Late {
+	if c, ok := h.request.(Check); ok && h.Reply.Status != wire.Late {
 		for _, a := range c.Tickets {
 			if !h.held() || a.Ticket != h.before.owner() {
 				add(a.Ticket, a.Arrival)

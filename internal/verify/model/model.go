@@ -11,7 +11,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
-	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/internal/wire"
 )
 
 // Times are server µs, as everywhere in the protocol.
@@ -20,8 +20,8 @@ const (
 	second      = stage.Second
 	minute      = stage.Minute
 
-	granted = "granted"      // the phase of a grant that was not renewed yet
-	wants   = lua.PhaseWants // and of a hold whose holder is to be told when somebody waits
+	granted = "granted"       // the phase of a grant that was not renewed yet
+	wants   = wire.PhaseWants // and of a hold whose holder is to be told when somebody waits
 )
 
 // Estimated is what Waiting of a reply of the model says where the scripts draw a sample.
@@ -113,8 +113,8 @@ func (h *Hash) phase() string {
 	case !h.Wants:
 		return h.Phase
 	case h.Idle:
-		return lua.PhaseIdle
-	case h.Phase == lua.PhaseHeld:
+		return wire.PhaseIdle
+	case h.Phase == wire.PhaseHeld:
 		return wants
 	}
 	return h.Phase + " " + wants

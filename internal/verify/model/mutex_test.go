@@ -13,29 +13,30 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
 // learn lets a client take in a reply as waitqueue does.
-func (p *player) learn(r Request, reply lua.Tuple) {
+func (p *player) learn(r Request, reply wire.Tuple) {
 	p.Learn(says(r), reply)
 	switch r := r.(type) {
 	case Renew:
 		p.renewed(r, reply)
 	case Move:
-		if reply.Status == lua.Granted {
+		if reply.Status == wire.Granted {
 			p.Granted(r.To, reply.Token)
 		}
 	}
 }
 
-func (p *player) renewed(r Renew, reply lua.Tuple) {
+func (p *player) renewed(r Renew, reply wire.Tuple) {
 	t := p.Find(r.Ticket)
-	if t == nil || reply.Status != lua.Granted || r.Still {
+	if t == nil || reply.Status != wire.Granted || r.Still {
 		return
 	}
 	t.Kept, t.Renewed = reply.Until+lua.Spare.Microseconds(), r.Lease
-	if r.Phase != lua.PhaseHeld || r.Count > 0 {
+	if r.Phase != wire.PhaseHeld || r.Count > 0 {
 		t.Kept = 0 // One of several has no count.
 	}
 }
@@ -77,24 +78,24 @@ func FuzzMutex(f *testing.F) { plays.Fuzz(f) }
 func everySight() []string {
 	sights := []string{"message G", "message S", "message F", "message L", "grant in a reply", "grant with a note", "mark", "scan", "renewed still",
 		"history released", "history expired", "history forced", "history moved", "message W", "phase wants", "phase idle", "phase final wants", "stays", "rests fairlock/end", "rests fairlock/ask", "rests fairlock/move"}
-	sights = append(sights, stage.Statuses(map[*lua.Script][]lua.Status{
-		lua.Fairlock.Ask:   {lua.Granted, lua.Waiting, lua.Busy, lua.Late, lua.Full},
-		lua.Fairlock.End:   {lua.Done, lua.Refused},
-		lua.Fairlock.Renew: {lua.Granted, lua.Refused, lua.Late},
-		lua.Fairlock.Check: {lua.Done, lua.Late},
-		lua.Fairlock.Force: {lua.Done, lua.Refused},
-		lua.Move:           {lua.Granted, lua.Refused, lua.Late},
+	sights = append(sights, stage.Statuses(map[*lua.Script][]wire.Status{
+		lua.Fairlock.Ask:   {wire.Granted, wire.Waiting, wire.Busy, wire.Late, wire.Full},
+		lua.Fairlock.End:   {wire.Done, wire.Refused},
+		lua.Fairlock.Renew: {wire.Granted, wire.Refused, wire.Late},
+		lua.Fairlock.Check: {wire.Done, wire.Late},
+		lua.Fairlock.Force: {wire.Done, wire.Refused},
+		lua.Move:           {wire.Granted, wire.Refused, wire.Late},
 	})...)
-	for _, flag := range []int{lua.More, lua.Suspected, lua.Stepped, lua.Handed, lua.Unwoken, lua.Uncounted, lua.Wanted} {
+	for _, flag := range []int{wire.More, wire.Suspected, wire.Stepped, wire.Handed, wire.Unwoken, wire.Uncounted, wire.Wanted} {
 		sights = append(sights, fmt.Sprint("flag ", flag))
 	}
-	for _, state := range []string{lua.StateQueued, lua.StateAgain, lua.StateGranted, lua.StateEarlier, lua.StateGone, lua.StateFull} {
+	for _, state := range []string{wire.StateQueued, wire.StateAgain, wire.StateGranted, wire.StateEarlier, wire.StateGone, wire.StateFull} {
 		sights = append(sights, lua.Fairlock.Check.Name+" "+state)
 	}
-	for _, state := range []string{lua.StateExpired, lua.StateForced, lua.StateForgotten} {
+	for _, state := range []string{wire.StateExpired, wire.StateForced, wire.StateForgotten} {
 		sights = append(sights, lua.Fairlock.End.Name+" "+state, lua.Fairlock.Renew.Name+" "+state)
 	}
-	return append(sights, lua.Move.Name+" "+lua.StateMoved, "adopted", "looked together", "light", "light and unusual")
+	return append(sights, lua.Move.Name+" "+wire.StateMoved, "adopted", "looked together", "light", "light and unusual")
 }
 
 func TestAFailureIsMadeShort(t *testing.T) {
@@ -180,7 +181,7 @@ func (s state) calm() state {
 // wants reports whether the holder is to be told when somebody waits.
 func (s state) wants() bool {
 	phase := s.lock()["phase"]
-	return strings.HasSuffix(phase, wants) || phase == lua.PhaseIdle
+	return strings.HasSuffix(phase, wants) || phase == wire.PhaseIdle
 }
 
 // lease is the longest that the present hold can last.
@@ -221,7 +222,7 @@ func (p *player) give(t *line.Slot, s step, notAfter, floor int64) Request {
 	p.moving = append(p.moving, x)
 	t.Ended = true
 	return Move{
-		From: t.Text, To: x.Ticket(), Token: t.Token - int64(s.Choice/6), Phase: lua.PhaseFinal,
+		From: t.Text, To: x.Ticket(), Token: t.Token - int64(s.Choice/6), Phase: wire.PhaseFinal,
 		NotAfter: notAfter, Floor: floor, Uncounted: s.Blank,
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -72,7 +73,7 @@ func (p *player) remove(choice int) error {
 
 // crowd puts silent tickets into the queue.
 func (p *player) crowd(s step) error {
-	tickets := p.Crowd(s, p.Model.Lock.Scan, lua.Exclusive, 1)
+	tickets := p.Crowd(s, p.Model.Lock.Scan, wire.Exclusive, 1)
 	if len(tickets) == 0 {
 		return nil
 	}
@@ -108,7 +109,7 @@ func (p *player) build(s step) Request {
 			Ticket: t.Text, Mode: s.Mode, NotAfter: notAfter, Arrival: t.Arrival, Head: t.Head, Floor: floor,
 			Uncounted: s.Blank, Phase: s.Phase(),
 		}
-		if s.Mode != lua.Try {
+		if s.Mode != wire.Try {
 			r.Bound = t.Bound
 		}
 		r.Light = r.Arrival == 0 && r.Head == 0 && !s.Blank && !s.Final && s.Choice%2 == 0
@@ -144,7 +145,7 @@ func (p *player) build(s step) Request {
 		if s.Wants {
 			says := s.Phase()
 			if !s.Final && s.Slot == 1 {
-				says = lua.PhaseIdle
+				says = wire.PhaseIdle
 			}
 			return Renew{
 				Ticket: t.Text, Token: token, Lease: min(s.Lease, t.Ticket.Lease.Milliseconds()), Phase: says, NotAfter: notAfter,
@@ -159,7 +160,7 @@ func (p *player) build(s step) Request {
 		}
 		if latest := t.Kept - lua.Least.Microseconds() - t.Renewed*millisecond; latest >= p.Now && s.Choice > 2 && s.Choice < 7 {
 			return Renew{
-				Ticket: t.Text, Token: token, Lease: t.Renewed, Phase: lua.PhaseHeld,
+				Ticket: t.Text, Token: token, Lease: t.Renewed, Phase: wire.PhaseHeld,
 				NotAfter: min(notAfter, latest), Still: true,
 			}
 		}
@@ -175,7 +176,7 @@ func (p *player) build(s step) Request {
 	case line.OpCheck:
 		r := Check{Client: stage.ClientName(s.Client), Mode: s.Mode, NotAfter: notAfter, Floor: floor, Uncounted: s.Blank}
 		r.Tickets, r.Bounds, r.Heads = p.Waiting(s)
-		r.Together = s.Mode == lua.Hears && len(r.Bounds) == 0 && s.Choice%4 != 0
+		r.Together = s.Mode == wire.Hears && len(r.Bounds) == 0 && s.Choice%4 != 0
 		return r
 	}
 	return Force{Token: [...]int64{0, p.Highest, p.Highest, p.Highest - 1}[s.Choice%4], Floor: floor, Uncounted: s.Blank}
@@ -183,8 +184,8 @@ func (p *player) build(s step) Request {
 
 // renumber gives a slot a new ticket where the last one has ended, and for each try.
 func (p *player) renumber(t *line.Slot, s step) {
-	if t.Text == "" || t.Ended || s.Fresh || s.Mode == lua.Try {
-		*t = p.Fresh(s, lua.Exclusive, 1+int64(s.Client%3)*int64(s.Client%3))
+	if t.Text == "" || t.Ended || s.Fresh || s.Mode == wire.Try {
+		*t = p.Fresh(s, wire.Exclusive, 1+int64(s.Client%3)*int64(s.Client%3))
 	}
 }
 
@@ -216,9 +217,9 @@ func (p *player) request(r Request, s step) error {
 }
 
 // send runs a request on both and holds the results against each other and the invariants.
-func (p *player) send(r Request) (lua.Tuple, error) {
+func (p *player) send(r Request) (wire.Tuple, error) {
 	muted, blinded := p.Muted, p.Blinded
-	reply, err := p.Run(r.Script(), r.Args(), func() (lua.Tuple, error) { return p.server.run(p.Keys, p.Model.History, r) })
+	reply, err := p.Run(r.Script(), r.Args(), func() (wire.Tuple, error) { return p.server.run(p.Keys, p.Model.History, r) })
 	if err != nil {
 		return reply, err
 	}
@@ -242,7 +243,7 @@ func (p *player) send(r Request) (lua.Tuple, error) {
 }
 
 // noNews holds a look with others against the check that it stands for: that would have nothing to do, and say the same.
-func (p *player) noNews(r Request, before, after *Mutex, reply lua.Tuple) error {
+func (p *player) noNews(r Request, before, after *Mutex, reply wire.Tuple) error {
 	c, ok := r.(Check)
 	if !ok || !c.Together {
 		return nil
@@ -265,7 +266,7 @@ func (p *player) noNews(r Request, before, after *Mutex, reply lua.Tuple) error 
 }
 
 // took holds what the lock shows of a request against the model and the invariants.
-func (p *player) took(h happened, want lua.Tuple) error {
+func (p *player) took(h happened, want wire.Tuple) error {
 	if err := p.Answered(want, h.Reply, h.Sent); err != nil {
 		return err
 	}
@@ -277,21 +278,21 @@ func (p *player) took(h happened, want lua.Tuple) error {
 }
 
 // note counts what came of a request.
-func (p *player) note(r Request, reply lua.Tuple, messages []stage.Message) {
+func (p *player) note(r Request, reply wire.Tuple, messages []stage.Message) {
 	p.Note(r.Script(), reply, messages)
-	if r, ok := r.(Renew); ok && r.Still && reply.Status == lua.Granted {
+	if r, ok := r.(Renew); ok && r.Still && reply.Status == wire.Granted {
 		p.Seen["renewed still"]++
 	}
-	if r, ok := r.(Move); ok && lua.InTransit(r.From) && reply.Status == lua.Granted {
+	if r, ok := r.(Move); ok && lua.InTransit(r.From) && reply.Status == wire.Granted {
 		p.Seen["adopted"]++
 	}
-	if r, ok := r.(Renew); ok && r.Wants && reply.Status == lua.Granted {
+	if r, ok := r.(Renew); ok && r.Wants && reply.Status == wire.Granted {
 		p.Seen["phase "+p.before.lock()["phase"]]++
 	}
-	if r, ok := r.(Renew); ok && r.Least > 0 && reply.Status == lua.Granted {
+	if r, ok := r.(Renew); ok && r.Least > 0 && reply.Status == wire.Granted {
 		p.Seen["stays"]++
 	}
-	if lua.Rests(p.before.owner()) {
+	if wire.Rests(p.before.owner()) {
 		p.Seen["rests "+r.Script().Name]++
 	}
 	if len(reply.Grants) > 0 {

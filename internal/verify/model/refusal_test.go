@@ -10,6 +10,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -24,13 +25,13 @@ var situations = []struct {
 	{"over", millisecond, (*player).over},
 	{"over, with a suspect", millisecond, func(p *player, t *testing.T, lease int64) {
 		p.over(t, lease)
-		p.must(t, p.asks("x", 1, lua.Try)) // The holder is a suspect now, and b owns for a millisecond.
+		p.must(t, p.asks("x", 1, wire.Try)) // The holder is a suspect now, and b owns for a millisecond.
 		p.after(t, 2*millisecond)
 	}},
 	{"in transit", 10 * second, func(p *player, t *testing.T, lease int64) {
 		p.line(t, lease)
 		give := p.everything(lease)["give"]
-		require.Equal(t, lua.Granted, p.must(t, give).Status)
+		require.Equal(t, wire.Granted, p.must(t, give).Status)
 	}},
 	{"free", 10 * second, func(p *player, t *testing.T, lease int64) {
 		p.line(t, lease)
@@ -54,8 +55,8 @@ func short(client string, lease int64) string {
 // line makes a queue: "a" holds for that long, the others wait.
 func (p *player) line(t *testing.T, lease int64) {
 	t.Helper()
-	held := Ask{Ticket: short("a", lease), Mode: lua.Try, NotAfter: p.later(), Phase: lua.PhaseHeld}
-	require.Equal(t, lua.Granted, p.must(t, held).Status)
+	held := Ask{Ticket: short("a", lease), Mode: wire.Try, NotAfter: p.later(), Phase: wire.PhaseHeld}
+	require.Equal(t, wire.Granted, p.must(t, held).Status)
 	for i, client := range []string{"b", "c", "d"} {
 		require.NoError(t, p.Hear(1+i, client != "d"))
 		require.NoError(t, p.enqueue(short(client, 10*second), int64(i)))
@@ -84,20 +85,20 @@ var moving = lua.Transit{Client: "a", Lease: time.Second, Secret: "secret"}
 func (p *player) everything(lease int64) map[string]Request {
 	b := lua.Arrival{Ticket: short("b", 10*second), Arrival: p.Now - 10}
 	return map[string]Request{
-		"wait":         p.asks("e", 1, lua.Wait),
-		"look":         p.asks("e", 1, lua.Look),
-		"try":          p.asks("e", 1, lua.Try),
+		"wait":         p.asks("e", 1, wire.Wait),
+		"look":         p.asks("e", 1, wire.Look),
+		"try":          p.asks("e", 1, wire.Try),
 		"release":      End{Ticket: short("a", lease)},
 		"leave":        End{Ticket: b.Ticket},
-		"renew":        Renew{Ticket: short("a", lease), Token: p.Highest, Lease: 1000, Phase: lua.PhaseHeld, NotAfter: p.later()},
-		"still":        Renew{Ticket: short("a", lease), Token: p.Highest, Lease: lease / millisecond, Phase: lua.PhaseHeld, NotAfter: p.later(), Still: true},
-		"check":        p.looks("b", lua.Hears, b),
-		"deaf check":   p.looks("b", lua.Deaf, b),
-		"proven check": p.looks("b", lua.Proven, b),
-		"mere look":    p.looks("e", lua.Hears),
+		"renew":        Renew{Ticket: short("a", lease), Token: p.Highest, Lease: 1000, Phase: wire.PhaseHeld, NotAfter: p.later()},
+		"still":        Renew{Ticket: short("a", lease), Token: p.Highest, Lease: lease / millisecond, Phase: wire.PhaseHeld, NotAfter: p.later(), Still: true},
+		"check":        p.looks("b", wire.Hears, b),
+		"deaf check":   p.looks("b", wire.Deaf, b),
+		"proven check": p.looks("b", wire.Proven, b),
+		"mere look":    p.looks("e", wire.Hears),
 		"force":        Force{},
-		"give":         Move{From: short("a", lease), To: moving.Ticket(), Phase: lua.PhaseFinal, NotAfter: p.later()},
-		"adopt":        Move{From: moving.Ticket(), To: short("e", lease), Secret: moving.Hex(), Phase: lua.PhaseHeld, NotAfter: p.later()},
+		"give":         Move{From: short("a", lease), To: moving.Ticket(), Phase: wire.PhaseFinal, NotAfter: p.later()},
+		"adopt":        Move{From: moving.Ticket(), To: short("e", lease), Secret: moving.Hex(), Phase: wire.PhaseHeld, NotAfter: p.later()},
 	}
 }
 
@@ -196,7 +197,7 @@ func TestTheFirstOfSeveralRenewalsProlongsItsKey(t *testing.T) {
 	server, fill := startStandalone(t)
 	p := newPlayer(server, keysOf(0))
 	p.line(t, 10*second)
-	require.NoError(t, server.Do("HSET", p.Keys.Lock, "phase", lua.PhaseHeld, "until", stage.Decimal(p.Highest+10*second)).Error()) // As one that was renewed.
+	require.NoError(t, server.Do("HSET", p.Keys.Lock, "phase", wire.PhaseHeld, "until", stage.Decimal(p.Highest+10*second)).Error()) // As one that was renewed.
 	left := func(first string) int64 {
 		require.NoError(t, server.Do("PEXPIRE", p.Keys.Lock, "20000").Error())
 		fill(true)
@@ -226,7 +227,7 @@ func TestAHoldWhoseFirstRenewalWasLostIsRenewedWhole(t *testing.T) {
 	}), 2)
 	require.NoError(t, err)
 	require.Empty(t, not)
-	require.Equal(t, lua.PhaseHeld, kit.Got(server.Do("HGET", p.Keys.Lock, "phase").ToString())(t))
+	require.Equal(t, wire.PhaseHeld, kit.Got(server.Do("HGET", p.Keys.Lock, "phase").ToString())(t))
 	require.Greater(t, kit.Got(server.Do("PTTL", p.Keys.Lock).AsInt64())(t), int64(50_000))
 }
 
@@ -237,9 +238,9 @@ func TestAMemberThatIsNoTicketIsDropped(t *testing.T) {
 			p.line(t, 10*second)
 			require.NoError(t, p.enqueue("rubbish", -1))
 			release := End{Ticket: short("a", 10*second), Uncounted: uncounted}
-			require.Equal(t, lua.Done, p.must(t, release).Status)
-			for reply := (lua.Tuple{Flags: lua.More}); reply.Has(lua.More) && p.before.owner() == ""; {
-				reply = p.must(t, p.looks("e", lua.Hears))
+			require.Equal(t, wire.Done, p.must(t, release).Status)
+			for reply := (wire.Tuple{Flags: wire.More}); reply.Has(wire.More) && p.before.owner() == ""; {
+				reply = p.must(t, p.looks("e", wire.Hears))
 			}
 			require.Equal(t, short("b", 10*second), p.before.owner())
 			p.startOver(t)
@@ -253,11 +254,11 @@ func TestALookWithOthersLeavesALaterPlaceToACheck(t *testing.T) {
 	h, k := startEmbedded(t), keysOf(0)
 	holder, waits := "a:1:x:1:10000:2000", "b:1:x:1:10000:2000"
 	for _, ticket := range []string{holder, waits} {
-		_, err := h.run(k, 0, Ask{Ticket: ticket, Mode: lua.Wait, NotAfter: h.Now(), Phase: lua.PhaseHeld})
+		_, err := h.run(k, 0, Ask{Ticket: ticket, Mode: wire.Wait, NotAfter: h.Now(), Phase: wire.PhaseHeld})
 		require.NoError(t, err)
 	}
 	arrival := h.Now()
-	look := Check{Client: "b", Mode: lua.Hears, NotAfter: h.Now(), Tickets: []lua.Arrival{{Ticket: waits, Arrival: arrival}}, Together: true}
+	look := Check{Client: "b", Mode: wire.Hears, NotAfter: h.Now(), Tickets: []lua.Arrival{{Ticket: waits, Arrival: arrival}}, Together: true}
 	reply, err := h.run(k, 0, look)
 	require.NoError(t, err)
 	require.Zero(t, reply.Waiting, "it needs no check")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -114,7 +115,7 @@ func (r End) Args() []string {
 	args := stage.Args(r.Ticket, r.Floor, r.Token, !r.Uncounted)
 	switch {
 	case r.Rests:
-		args = append(args, r.Note, lua.EndRests)
+		args = append(args, r.Note, wire.EndRests)
 	case r.Note != "":
 		args = append(args, r.Note)
 	}
@@ -159,18 +160,18 @@ func (r Move) Args() []string {
 }
 
 // Run takes the lock if it is free and nobody waits, else keeps a place in the queue.
-func (r Ask) Run(m *Mutex, now int64) lua.Tuple {
+func (r Ask) Run(m *Mutex, now int64) wire.Tuple {
 	if now > r.NotAfter { // R7
-		return lua.Tuple{Status: lua.Late, Now: now}
+		return wire.Tuple{Status: wire.Late, Now: now}
 	}
 	lease := stage.Lease(r.Ticket)
-	c := m.call(now, lua.TicketClient(r.Ticket), r.seen(), !r.Uncounted)
+	c := m.call(now, wire.TicketClient(r.Ticket), r.seen(), !r.Uncounted)
 	if !c.held() && len(m.Queue) == 0 {
 		return r.atOnce(c, lease)
 	}
 	marked := c.Calm()
 	if m.Lock.Owner == r.Ticket && !c.over() && !c.stepped() {
-		return c.reply(lua.Granted, 0, 0, 0)
+		return c.reply(wire.Granted, 0, 0, 0)
 	}
 	usual := c.held() && !c.over() && !c.stepped() && !marked && m.Lock.Scan == nil && r.Arrival == 0 && r.Head == 0
 	if !c.held() || c.over() || c.stepped() {
@@ -180,15 +181,15 @@ func (r Ask) Run(m *Mutex, now int64) lua.Tuple {
 		}
 		c.keep(len(m.Queue))
 		if m.Lock.Owner == r.Ticket {
-			return c.reply(lua.Granted, 0, 0, 0)
+			return c.reply(wire.Granted, 0, 0, 0)
 		}
 	}
-	if r.Mode == lua.Try {
+	if r.Mode == wire.Try {
 		return c.busy()
 	}
 	if oldest, full := r.full(c, usual); full {
 		c.keep(len(m.Queue))
-		return c.reply(lua.Full, -1, len(m.Queue), oldest)
+		return c.reply(wire.Full, -1, len(m.Queue), oldest)
 	}
 	return r.queue(c)
 }
@@ -208,10 +209,10 @@ func (r Ask) full(c *call, usual bool) (oldest int64, full bool) {
 }
 
 // atOnce grants where nobody holds and nobody waits.
-func (r Ask) atOnce(c *call, lease int64) lua.Tuple {
+func (r Ask) atOnce(c *call, lease int64) wire.Tuple {
 	h := &c.Lock
 	c.own(r.Ticket, lease, r.Phase)
-	h.Plain = h.Token == c.Now && h.Phase == lua.PhaseHeld
+	h.Plain = h.Token == c.Now && h.Phase == wire.PhaseHeld
 	need := max(h.Until, c.Ahead())
 	short, long := h.Kept < need+line.LeastKept, h.Kept > need+line.MostKept
 	if short || long {
@@ -221,7 +222,7 @@ func (r Ask) atOnce(c *call, lease int64) lua.Tuple {
 	if long && len(c.Suspects) > 0 {
 		c.SuspectsEnds = c.LockEnds
 	}
-	return lua.Tuple{Status: lua.Granted, Now: c.Now, Token: uint64(h.Token), Until: h.Until}
+	return wire.Tuple{Status: wire.Granted, Now: c.Now, Token: uint64(h.Token), Until: h.Until}
 }
 
 // serve serves the queue for an ask, whose ticket may be in it.
@@ -232,7 +233,7 @@ func (c *call) serve(ticket string) {
 }
 
 // queue keeps a place for a client that hears and is not suspected, and tells any other its arrival.
-func (r Ask) queue(c *call) lua.Tuple {
+func (r Ask) queue(c *call) wire.Tuple {
 	queued, entered, arrival := c.Wait(r.Ticket, r.Mode, r.Arrival, r.Head)
 	if entered {
 		c.wanted()
@@ -242,12 +243,12 @@ func (r Ask) queue(c *call) lua.Tuple {
 		place = c.Place(r.Ticket, c.held())
 	}
 	c.keep(len(c.Queue))
-	return c.reply(lua.Waiting, place, len(c.Queue), arrival)
+	return c.reply(wire.Waiting, place, len(c.Queue), arrival)
 }
 
 // Run takes a ticket out of the queue, frees what it holds, and serves the queue (R9).
-func (r End) Run(m *Mutex, now int64) lua.Tuple {
-	c := m.call(now, lua.TicketClient(r.Ticket), r.Floor, !r.Uncounted)
+func (r End) Run(m *Mutex, now int64) wire.Tuple {
+	c := m.call(now, wire.TicketClient(r.Ticket), r.Floor, !r.Uncounted)
 	c.Note = r.Note
 	owns := m.Lock.Owner == r.Ticket && (r.Token == 0 || c.among(r.Token))
 	if owns && len(m.Queue) == 0 && r.Token == 0 && !r.Rests {
@@ -259,7 +260,7 @@ func (r End) Run(m *Mutex, now int64) lua.Tuple {
 }
 
 // atOnce frees where nobody waits. The last token is raised to the lowest that is allowed.
-func (r End) atOnce(c *call, lowest int64) lua.Tuple {
+func (r End) atOnce(c *call, lowest int64) wire.Tuple {
 	h := &c.Lock
 	lease, usual := h.lease(), h.High == 0 && !h.Marked
 	c.past(c.Now, "released")
@@ -273,12 +274,12 @@ func (r End) atOnce(c *call, lowest int64) lua.Tuple {
 		}
 		c.tidy()
 	}
-	return lua.Tuple{Status: lua.Done}
+	return wire.Tuple{Status: wire.Done}
 }
 
 // leave ends a ticket and serves the queue. The last token of what was held is raised to the lowest that is allowed.
-func (r End) leave(c *call, owns bool, lowest int64) lua.Tuple {
-	status := lua.Done
+func (r End) leave(c *call, owns bool, lowest int64) wire.Tuple {
+	status := wire.Done
 	var states []string
 	size := len(c.Queue)
 	rests := false
@@ -292,7 +293,7 @@ func (r End) leave(c *call, owns bool, lowest int64) lua.Tuple {
 		}
 		c.Lock.Token = max(c.Lock.Token, r.Token)
 	} else {
-		status = lua.Refused
+		status = wire.Refused
 		if c.Dequeue(r.Ticket) {
 			size--
 		}
@@ -314,9 +315,9 @@ func (r End) leave(c *call, owns bool, lowest int64) lua.Tuple {
 	if over {
 		c.keepAt(size, true)
 	}
-	if status == lua.Refused {
+	if status == wire.Refused {
 		states = []string{c.reason(r.Ticket)}
-		if c.held() && c.Lock.Phase == granted && lua.TicketClient(c.Lock.Owner) == c.Caller {
+		if c.held() && c.Lock.Phase == granted && wire.TicketClient(c.Lock.Owner) == c.Caller {
 			c.report()
 		}
 	}
@@ -329,33 +330,33 @@ func (r End) leave(c *call, owns bool, lowest int64) lua.Tuple {
 // reason is why a ticket is not, or no longer, the owner.
 func (m *Mutex) reason(ticket string) string {
 	if ticket == m.Lock.Owner {
-		return lua.StateExpired
+		return wire.StateExpired
 	}
 	return m.Lock.Reason(ticket)
 }
 
 // Run lets a hold last for another lease, and never revives one that has ended.
-func (r Renew) Run(m *Mutex, now int64) lua.Tuple {
+func (r Renew) Run(m *Mutex, now int64) wire.Tuple {
 	if now > r.NotAfter {
-		return lua.Tuple{Status: lua.Late, Now: now}
+		return wire.Tuple{Status: wire.Late, Now: now}
 	}
 	c := m.call(now, "", 0, false)
 	h := &m.Lock
 	if h.Owner != r.Ticket || h.Token != r.Token || c.over() {
-		return c.reply(lua.Refused, -1, 0, 0, m.reason(r.Ticket))
+		return c.reply(wire.Refused, -1, 0, 0, m.reason(r.Ticket))
 	}
-	if r.Still && !h.Plain && h.phase() == lua.PhaseHeld {
+	if r.Still && !h.Plain && h.phase() == wire.PhaseHeld {
 		h.Until = now + r.Lease*millisecond
-		return c.reply(lua.Granted, 0, 0, 0)
+		return c.reply(wire.Granted, 0, 0, 0)
 	}
 	h.Until, h.Plain = now+r.Lease*millisecond, false
 	wanted := r.Wants && len(m.Queue) > 0 && !(r.Marked && h.Wants)
 	if wanted {
-		c.Flags |= lua.Wanted
+		c.Flags |= wire.Wanted
 	}
 	h.Phase, h.Wants = r.Phase, r.Wants && !wanted
-	if h.Idle = h.Wants && r.Phase == lua.PhaseIdle; r.Phase == lua.PhaseIdle {
-		h.Phase = lua.PhaseHeld
+	if h.Idle = h.Wants && r.Phase == wire.PhaseIdle; r.Phase == wire.PhaseIdle {
+		h.Phase = wire.PhaseHeld
 	}
 	if r.Least > 0 {
 		c.open()
@@ -364,14 +365,14 @@ func (r Renew) Run(m *Mutex, now int64) lua.Tuple {
 		h.Entries = &Entries{r.Token, r.Revision, r.Count}
 	}
 	c.open()
-	return c.reply(lua.Granted, 0, 0, 0)
+	return c.reply(wire.Granted, 0, 0, 0)
 }
 
 // Run queues again what is neither queued nor granted, serves the queue, and tells the state of each
 // ticket.
-func (r Check) Run(m *Mutex, now int64) lua.Tuple {
+func (r Check) Run(m *Mutex, now int64) wire.Tuple {
 	if now > r.NotAfter {
-		return lua.Tuple{Status: lua.Late, Now: now}
+		return wire.Tuple{Status: wire.Late, Now: now}
 	}
 	if r.Together {
 		if reply, ok := r.together(m, now); ok {
@@ -383,22 +384,22 @@ func (r Check) Run(m *Mutex, now int64) lua.Tuple {
 	c.open()
 	c.Shown(r.Client, r.Mode)
 	c.settle()
-	deaf := r.Mode == lua.Deaf
+	deaf := r.Mode == wire.Deaf
 	if c.Suspect(r.Client) {
-		c.Flags |= lua.Suspected
+		c.Flags |= wire.Suspected
 		deaf = true
 	}
 	states := make([]string, len(r.Tickets))
 	for i, a := range r.Tickets {
 		switch {
 		case m.Lock.Owner == a.Ticket:
-			states[i] = lua.StateEarlier
+			states[i] = wire.StateEarlier
 			c.report()
 		case c.Enter(a.Ticket, a.Arrival, true, r.Heads[a.Ticket]):
-			states[i] = lua.StateAgain
+			states[i] = wire.StateAgain
 			c.wanted()
 		default:
-			states[i] = lua.StateQueued
+			states[i] = wire.StateQueued
 		}
 	}
 	c.advance()
@@ -409,26 +410,26 @@ func (r Check) Run(m *Mutex, now int64) lua.Tuple {
 	}
 	c.keep(len(m.Queue))
 	c.Places(states, r.Tickets, c.held())
-	return c.reply(lua.Done, -1, c.Clients(), 0, states...)
+	return c.reply(wire.Done, -1, c.Clients(), 0, states...)
 }
 
 // outcome says which ticket was granted, and takes those of a deaf client out of the queue (R10).
 func (r Check) outcome(c *call, states []string, deaf bool) {
 	for i, a := range r.Tickets {
 		switch {
-		case slices.ContainsFunc(c.Grants, func(g lua.Grant) bool { return g.Ticket == a.Ticket }):
-			if states[i] != lua.StateEarlier {
-				states[i] = lua.StateGranted
+		case slices.ContainsFunc(c.Grants, func(g wire.Grant) bool { return g.Ticket == a.Ticket }):
+			if states[i] != wire.StateEarlier {
+				states[i] = wire.StateGranted
 			}
-		case deaf && !strings.HasPrefix(states[i], lua.StateFull):
+		case deaf && !strings.HasPrefix(states[i], wire.StateFull):
 			c.Dequeue(a.Ticket)
-			states[i] = lua.StateGone
+			states[i] = wire.StateGone
 		}
 	}
 }
 
 // Run takes the lock from its holder, tells it, and serves the queue.
-func (r Force) Run(m *Mutex, now int64) lua.Tuple {
+func (r Force) Run(m *Mutex, now int64) wire.Tuple {
 	c := m.call(now, "", r.Floor, !r.Uncounted)
 	c.Calm()
 	h := &m.Lock
@@ -441,25 +442,25 @@ func (r Force) Run(m *Mutex, now int64) lua.Tuple {
 		}
 		c.advance()
 		c.keep(size)
-		return c.reply(lua.Refused, -1, size, 0, other...)
+		return c.reply(wire.Refused, -1, size, 0, other...)
 	}
 	ticket := h.Owner
 	c.past(c.Now, "forced")
 	h.Owner, h.Forced = "", ticket
 	h.Token += passesOf(ticket)
-	c.Publish(lua.TicketClient(ticket), "F "+ticket+" lock")
+	c.Publish(wire.TicketClient(ticket), "F "+ticket+" lock")
 	c.advance()
 	c.keep(size)
-	return c.reply(lua.Done, -1, size, 0, ticket)
+	return c.reply(wire.Done, -1, size, 0, ticket)
 }
 
 // Run lets a hold that lasts go from one ticket to another, with a higher token. What is in transit only who has the secret
 // takes out of it (R11).
-func (r Move) Run(m *Mutex, now int64) lua.Tuple {
+func (r Move) Run(m *Mutex, now int64) wire.Tuple {
 	if now > r.NotAfter {
-		return lua.Tuple{Status: lua.Late, Now: now}
+		return wire.Tuple{Status: wire.Late, Now: now}
 	}
-	c := m.call(now, lua.TicketClient(r.To), r.Floor, !r.Uncounted)
+	c := m.call(now, wire.TicketClient(r.To), r.Floor, !r.Uncounted)
 	c.Calm()
 	h := &m.Lock
 	if !c.held() || c.over() || c.stepped() {
@@ -482,13 +483,13 @@ func (r Move) Run(m *Mutex, now int64) lua.Tuple {
 			c.look()
 		}
 		if h.rests(now) > now {
-			return c.reply(lua.Granted, 0, 0, 0, lua.StateRests)
+			return c.reply(wire.Granted, 0, 0, 0, wire.StateRests)
 		}
-		return c.reply(lua.Granted, 0, 0, 0)
+		return c.reply(wire.Granted, 0, 0, 0)
 	case !r.genuine():
-		return c.reply(lua.Refused, -1, 0, 0, lua.StateForgotten)
+		return c.reply(wire.Refused, -1, 0, 0, wire.StateForgotten)
 	case h.Moved == r.From:
-		return c.reply(lua.Refused, -1, 0, 0, lua.StateMoved)
+		return c.reply(wire.Refused, -1, 0, 0, wire.StateMoved)
 	}
-	return c.reply(lua.Refused, -1, 0, 0, m.reason(r.From))
+	return c.reply(wire.Refused, -1, 0, 0, m.reason(r.From))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -113,7 +114,7 @@ func (c *call) own(ticket string, lease int64, phase string) {
 func (c *call) wanted() {
 	if h := &c.Lock; c.held() && h.Wants {
 		h.Wants, h.Idle = false, false
-		c.Publish(lua.TicketClient(h.Owner), fmt.Sprintf("W %d", h.Token))
+		c.Publish(wire.TicketClient(h.Owner), fmt.Sprintf("W %d", h.Token))
 	}
 }
 
@@ -135,14 +136,14 @@ func (c *call) settle() {
 	}
 	if c.stepped() {
 		h.Until, h.Plain = c.Now+h.lease(), false
-		c.Flags |= lua.Stepped
+		c.Flags |= wire.Stepped
 		c.open()
 	}
 	if !c.over() {
 		return
 	}
 	ticket, phase := h.Owner, h.Phase
-	if lua.Rests(ticket) {
+	if wire.Rests(ticket) {
 		h.Owner = ""
 		return
 	}
@@ -152,7 +153,7 @@ func (c *call) settle() {
 	}
 	h.Lapsed, c.Expired = ticket, 1
 	h.Token += passesOf(ticket) // Nobody has said how many of them were used.
-	if phase == lua.PhaseFinal {
+	if phase == wire.PhaseFinal {
 		return
 	}
 	c.Doubt(ticket)
@@ -188,7 +189,7 @@ func (c *call) rest() bool {
 	}
 	ms := h.Least / millisecond
 	h.Owner = fmt.Sprintf("%s1:%d:%d", resting(h.Owner), ms, ms)
-	h.Until, h.Phase, h.Plain, h.Wants, h.Idle = until, lua.PhaseFinal, false, false, false
+	h.Until, h.Phase, h.Plain, h.Wants, h.Idle = until, wire.PhaseFinal, false, false, false
 	h.Rests, h.Least, h.Stayed = 0, 0, 0
 	return true
 }
@@ -196,14 +197,14 @@ func (c *call) rest() bool {
 // resting is how the ticket begins by which a name rests after the hold of another.
 func resting(ticket string) string {
 	f := strings.Split(ticket, ":")
-	return f[0] + ":" + f[1] + ":" + string(lua.Resting) + ":"
+	return f[0] + ":" + f[1] + ":" + string(wire.Resting) + ":"
 }
 
 // look tells the head to look.
 func (c *call) look() {
 	if len(c.Queue) > 0 {
 		head := c.Queue[0].Ticket
-		c.Publish(lua.TicketClient(head), "L "+head)
+		c.Publish(wire.TicketClient(head), "L "+head)
 	}
 }
 
@@ -217,7 +218,7 @@ func (c *call) pass() (p line.Pass, head *lua.Arrival, cut bool) {
 			return p, nil, false
 		}
 		for _, a := range heads {
-			if c.Alive(lua.TicketClient(a.Ticket)) {
+			if c.Alive(wire.TicketClient(a.Ticket)) {
 				return p, &a, false
 			}
 			c.Dead(&p, a)
@@ -259,24 +260,24 @@ func (c *call) grant(head lua.Arrival) {
 	c.Dequeue(head.Ticket)
 	t, _ := line.Read(head.Ticket)
 	if t.Lease == 0 {
-		c.Flags |= lua.More // Not a ticket: somebody else wrote it.
+		c.Flags |= wire.More // Not a ticket: somebody else wrote it.
 		return
 	}
 	c.own(head.Ticket, min(t.Lease, t.Grant), granted)
-	client := lua.TicketClient(head.Ticket)
+	client := wire.TicketClient(head.Ticket)
 	if client == c.Caller {
 		c.report()
 		return
 	}
 	h := &c.Lock
 	if c.Publish(client, fmt.Sprintf("G %s %d %d %d", head.Ticket, c.Now, h.Token-c.Now, (h.Until-c.Now)/stage.Millisecond)+c.carried()) {
-		c.Flags |= lua.Handed
+		c.Flags |= wire.Handed
 		return
 	}
 	h.Owner = ""
 	c.Enqueue(head.Ticket, head.Arrival)
 	c.Created = true
-	c.Flags |= lua.Unwoken
+	c.Flags |= wire.Unwoken
 }
 
 // carried is what the message of a grant ends with.
@@ -290,11 +291,11 @@ func (c *call) carried() string {
 // report puts the present hold into the reply, as one of the caller's.
 func (c *call) report() {
 	h := &c.Lock
-	c.Grants = []lua.Grant{{Ticket: h.Owner, Token: uint64(h.Token), At: c.Now, Until: h.Until}}
+	c.Grants = []wire.Grant{{Ticket: h.Owner, Token: uint64(h.Token), At: c.Now, Until: h.Until}}
 }
 
 // reply is the long form of an answer.
-func (c *call) reply(status lua.Status, place, waiting int, arrival int64, states ...string) lua.Tuple {
+func (c *call) reply(status wire.Status, place, waiting int, arrival int64, states ...string) wire.Tuple {
 	until := c.Lock.Mark
 	if c.held() {
 		until = c.Lock.Until
@@ -303,18 +304,18 @@ func (c *call) reply(status lua.Status, place, waiting int, arrival int64, state
 }
 
 // busy is the answer to a try: who holds, if anybody does.
-func (c *call) busy() lua.Tuple {
+func (c *call) busy() wire.Tuple {
 	var owner []string
 	if c.held() {
 		owner = []string{c.Lock.Owner}
 	}
-	return c.reply(lua.Busy, -1, len(c.Queue), 0, owner...)
+	return c.reply(wire.Busy, -1, len(c.Queue), 0, owner...)
 }
 
 // genuine reports whether the request may take a hold out of transit, if that is what it wants.
 func (r Move) genuine() bool {
 	f := strings.Split(r.From, ":")
-	if f[2] != string(lua.Moving) {
+	if f[2] != string(wire.Moving) {
 		return true
 	}
 	sum := sha1.Sum([]byte(r.Secret)) //nolint:gosec // As the script.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -48,14 +49,14 @@ func (r AskAll) One(n int) Request {
 
 // Run takes all if all are free and nobody waits, else what is free, and keeps a place in the queues of the rest. A try
 // that cannot have all takes nothing.
-func (r AskAll) Run(all []*Mutex, now int64) []lua.Tuple {
+func (r AskAll) Run(all []*Mutex, now int64) []wire.Tuple {
 	if now > r.NotAfter { // R7
-		return slices.Repeat([]lua.Tuple{{Status: lua.Late, Now: now}}, len(all))
+		return slices.Repeat([]wire.Tuple{{Status: wire.Late, Now: now}}, len(all))
 	}
 	calls := make([]*call, len(all))
 	var last int64
 	for i, m := range all {
-		calls[i] = m.call(now, lua.TicketClient(r.Tickets[i]), r.Floor, !r.Uncounted)
+		calls[i] = m.call(now, wire.TicketClient(r.Tickets[i]), r.Floor, !r.Uncounted)
 		last = max(last, m.Lock.Token)
 	}
 	atOnce, free := true, true
@@ -63,7 +64,7 @@ func (r AskAll) Run(all []*Mutex, now int64) []lua.Tuple {
 		c.Floor = max(c.Floor, last) // A guard that goes by one of the tokens may have seen the highest.
 		atOnce = atOnce && !c.held() && len(c.Queue) == 0
 	}
-	replies := make([]lua.Tuple, len(all))
+	replies := make([]wire.Tuple, len(all))
 	if atOnce {
 		for i, c := range calls {
 			one := r.One(i).(Ask)
@@ -84,7 +85,7 @@ func (r AskAll) Run(all []*Mutex, now int64) []lua.Tuple {
 	}
 	for i, c := range calls {
 		ticket := r.Tickets[i]
-		if !c.held() && len(c.Queue) == 0 && (free || r.Mode != lua.Try) {
+		if !c.held() && len(c.Queue) == 0 && (free || r.Mode != wire.Try) {
 			lease := stage.Lease(ticket)
 			c.own(ticket, lease, r.Phase)
 		}
@@ -93,8 +94,8 @@ func (r AskAll) Run(all []*Mutex, now int64) []lua.Tuple {
 		}
 		switch {
 		case c.Lock.Owner == ticket:
-			replies[i] = c.reply(lua.Granted, 0, 0, 0)
-		case r.Mode == lua.Try:
+			replies[i] = c.reply(wire.Granted, 0, 0, 0)
+		case r.Mode == wire.Try:
 			replies[i] = c.busy()
 		default:
 			replies[i] = r.One(i).(Ask).queue(c)
@@ -118,17 +119,17 @@ func (r EndAll) One(n int) Request {
 
 // Run ends a ticket of each lock. The locks that were held have the highest of their tokens from then on, or the floor
 // if that is higher.
-func (r EndAll) Run(all []*Mutex, now int64) []lua.Tuple {
+func (r EndAll) Run(all []*Mutex, now int64) []wire.Tuple {
 	calls := make([]*call, len(all))
 	atOnce, highest := true, int64(0)
 	for i, m := range all {
-		calls[i] = m.call(now, lua.TicketClient(r.Tickets[i]), r.Floor, !r.Uncounted)
+		calls[i] = m.call(now, wire.TicketClient(r.Tickets[i]), r.Floor, !r.Uncounted)
 		if m.Lock.Owner == r.Tickets[i] {
 			highest = max(highest, m.Lock.Token, calls[i].Floor)
 		}
 		atOnce = atOnce && m.Lock.Owner == r.Tickets[i] && len(m.Queue) == 0
 	}
-	replies := make([]lua.Tuple, len(all))
+	replies := make([]wire.Tuple, len(all))
 	for i, c := range calls {
 		owned := c.Lock.Owner == r.Tickets[i]
 		if owned {

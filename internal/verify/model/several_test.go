@@ -7,6 +7,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -16,7 +17,7 @@ type requestAll interface {
 	Args() []string
 	// One is what it asks of the nth of them.
 	One(n int) Request
-	Run(all []*Mutex, now int64) []lua.Tuple
+	Run(all []*Mutex, now int64) []wire.Tuple
 }
 
 var (
@@ -216,7 +217,7 @@ func (w *together) request(b sentAll, s step) error {
 }
 
 // send runs a request on both and holds the results against each other and the invariants.
-func (w *together) send(b sentAll) ([]lua.Tuple, error) {
+func (w *together) send(b sentAll) ([]wire.Tuple, error) {
 	muted, blinded := b.players[0].Muted, b.players[0].Blinded
 	var keys []string
 	models := make([]*Mutex, len(b.players))
@@ -236,9 +237,9 @@ func (w *together) send(b sentAll) ([]lua.Tuple, error) {
 	if len(decoded) < len(models) {
 		decoded = slices.Repeat(decoded, len(models))
 	}
-	replies := make([]lua.Tuple, len(models))
+	replies := make([]wire.Tuple, len(models))
 	for i, r := range decoded {
-		replies[i] = lua.Tuple(r)
+		replies[i] = wire.Tuple(r)
 	}
 	scans := make([]*line.Scan, len(models))
 	for i, p := range b.players {
@@ -284,7 +285,7 @@ func raised(b sentAll, before []state) error {
 	}
 	for i, p := range b.players {
 		token, owner := p.before.number("token"), p.before.owner()
-		if !ends && owner != "" && !lua.Rests(owner) && token != before[i].number("token") && token <= highest {
+		if !ends && owner != "" && !wire.Rests(owner) && token != before[i].number("token") && token <= highest {
 			return fmt.Errorf("lock %d was granted with token %d, and another had %d", i, token, highest)
 		}
 		if ends && before[i].owner() == b.request.One(i).(End).Ticket && token < held {
@@ -295,13 +296,13 @@ func raised(b sentAll, before []state) error {
 }
 
 // note counts what came of a request.
-func (w *together) note(b sentAll, replies []lua.Tuple) {
+func (w *together) note(b sentAll, replies []wire.Tuple) {
 	name := b.request.Script().Name
-	statuses := map[lua.Status]bool{}
+	statuses := map[wire.Status]bool{}
 	for _, r := range replies {
 		statuses[r.Status] = true
 		w.seen[fmt.Sprintf("%s %d", name, r.Status)]++
-		if r.Has(lua.Handed) {
+		if r.Has(wire.Handed) {
 			w.seen[name+" hands on"]++
 		}
 	}
@@ -324,9 +325,9 @@ var severalPlays = stage.Play[step]{
 }
 
 func TestScriptsForSeveralLocksDoWhatTheModelDoes(t *testing.T) {
-	sights := stage.Statuses(map[*lua.Script][]lua.Status{
-		lua.MultiAsk: {lua.Granted, lua.Waiting, lua.Busy, lua.Late},
-		lua.MultiEnd: {lua.Done, lua.Refused},
+	sights := stage.Statuses(map[*lua.Script][]wire.Status{
+		lua.MultiAsk: {wire.Granted, wire.Waiting, wire.Busy, wire.Late},
+		lua.MultiEnd: {wire.Done, wire.Refused},
 	})
 	for _, script := range []*lua.Script{lua.MultiAsk, lua.MultiEnd} {
 		sights = append(sights, script.Name+" finds this and that", script.Name+" hands on")

@@ -5,12 +5,12 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
-	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/internal/wire"
 )
 
 // together is a look as fairlock/checks has it, and reports whether nothing is to be done, nor news, of any of the tickets.
 // The keys are prolonged for the first such ticket, and where a check does it.
-func (r Check) together(m *Mutex, now int64) (lua.Tuple, bool) {
+func (r Check) together(m *Mutex, now int64) (wire.Tuple, bool) {
 	c := m.call(now, r.Client, 0, !r.Uncounted)
 	h, size := &m.Lock, len(m.Queue)
 	need := max(h.Until, c.Ahead(), c.Watched(size))
@@ -27,7 +27,7 @@ func (r Check) together(m *Mutex, now int64) (lua.Tuple, bool) {
 			c.Created = true
 			c.keep(size)
 		}
-		states = append(states, fmt.Sprint(lua.StateQueued, " ", c.Place(a.Ticket, true)))
+		states = append(states, fmt.Sprint(wire.StateQueued, " ", c.Place(a.Ticket, true)))
 	}
-	return c.reply(lua.Done, -1, 0, 0, states...), len(states) > 0 && len(states) == len(r.Tickets)
+	return c.reply(wire.Done, -1, 0, 0, states...), len(states) > 0 && len(states) == len(r.Tickets)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -17,7 +18,7 @@ import (
 // not: subscribers are counted by channel.
 type Hearing struct {
 	grants    atomic.Int64
-	heard     func([]lua.Grant)
+	heard     func([]wire.Grant)
 	listening atomic.Bool
 	end       context.CancelFunc
 	done      chan struct{} // closed when nothing listens any more; nil if nothing ever did
@@ -28,7 +29,7 @@ const hearAgain = 500 * time.Millisecond
 
 // Hear begins to count, on a connection of its own. It calls heard, if that is not nil, with the grants of each message;
 // heard must not block. Sharded channels have no patterns, so in a cluster nothing is heard.
-func Hear(c *headwaiter.Client, kind, name string, heard func([]lua.Grant)) (*Hearing, error) {
+func Hear(c *headwaiter.Client, kind, name string, heard func([]wire.Grant)) (*Hearing, error) {
 	h := &Hearing{end: func() {}, heard: heard}
 	w, err := waitqueue.WiringOf(c)
 	if err != nil || lua.ProtocolOf(kind).Broadcast {
@@ -59,8 +60,8 @@ func (h *Hearing) listen(ctx context.Context, redis rueidis.Client, pattern stri
 	subscribed := rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) { h.listening.Store(true) })
 	for {
 		err := redis.Receive(subscribed, redis.B().Psubscribe().Pattern(pattern).Build(), func(m rueidis.PubSubMessage) {
-			if strings.HasPrefix(m.Message, string(lua.MessageGrant)) {
-				if told, err := lua.ParseMessage(m.Message); err == nil {
+			if strings.HasPrefix(m.Message, string(wire.MessageGrant)) {
+				if told, err := wire.ParseMessage(m.Message); err == nil {
 					h.grants.Add(int64(len(told.Grants)))
 					if h.heard != nil {
 						h.heard(told.Grants)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/internal/tty"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -85,7 +86,7 @@ func Rests(h lease.Holder) string {
 // Gathering is what there is to say of a latch or a barrier.
 func Gathering(n inspect.Listed) string {
 	i := n.Info
-	if i.State == lua.StateUnset {
+	if i.State == wire.StateUnset {
 		return "not set yet"
 	}
 	if n.Kind == "barrier" {

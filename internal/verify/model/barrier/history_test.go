@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -60,7 +61,7 @@ type step struct {
 var (
 	leases    = []int64{10_000, 60_000, 10_000, 1, 10_000, 1000, 3_600_000, 30_000}
 	lifetimes = []int64{3_600_000, 60_000, 1, 900_000}
-	looks     = []string{lua.Hears, lua.Proven, lua.Deaf, lua.Hears}
+	looks     = []string{wire.Hears, wire.Proven, wire.Deaf, wire.Hears}
 	passes    = []int64{
 		1, 999, stage.Millisecond, 10 * stage.Millisecond, stage.Second, 2 * stage.Second, 10 * stage.Second, 3,
 		stage.Minute, 1, 11 * stage.Minute, 2 * stage.Millisecond, 500, 61 * stage.Minute, 5 * stage.Second, 7,
@@ -159,19 +160,19 @@ func FuzzBarrier(f *testing.F) { plays.Fuzz(f) }
 // everySight is all that can come of requests.
 func everySight() []string {
 	sights := []string{
-		"message O", "message B", fmt.Sprint("flag ", lua.Unwoken), fmt.Sprint("flag ", lua.Stepped),
+		"message O", "message B", fmt.Sprint("flag ", wire.Unwoken), fmt.Sprint("flag ", wire.Stepped),
 		"barrier/ask forgotten", "barrier/check granted", "barrier/check queued", "barrier/check broken",
 		"barrier/check forgotten", "barrier/end granted", "barrier/end broken", "barrier/end forgotten",
 		"barrier/open forgotten", "barrier/inspect unset", "barrier/inspect open", "barrier/inspect broken",
 	}
-	sights = append(sights, stage.Statuses(map[*lua.Script][]lua.Status{
+	sights = append(sights, stage.Statuses(map[*lua.Script][]wire.Status{
 		lua.Barrier.Ask: {
-			lua.Granted, lua.Waiting, lua.Busy, lua.Late, lua.Refused, lua.Mismatch, lua.Broken, lua.Acting,
+			wire.Granted, wire.Waiting, wire.Busy, wire.Late, wire.Refused, wire.Mismatch, wire.Broken, wire.Acting,
 		},
-		lua.Barrier.Check:       {lua.Done, lua.Late},
-		lua.Barrier.End:         {lua.Done, lua.Refused},
-		lua.BarrierOpen:         {lua.Granted, lua.Broken, lua.Refused, lua.Late},
-		lua.BarrierReset.Script: {lua.Done},
+		lua.Barrier.Check:       {wire.Done, wire.Late},
+		lua.Barrier.End:         {wire.Done, wire.Refused},
+		lua.BarrierOpen:         {wire.Granted, wire.Broken, wire.Refused, wire.Late},
+		lua.BarrierReset.Script: {wire.Done},
 	})...)
 	return sights
 }
@@ -191,7 +192,7 @@ func (j *judge) messages(h happened) error {
 		want = fmt.Sprint("B ", generation)
 	}
 	if h.Muted && want != "" {
-		if !h.Reply.Has(lua.Unwoken) {
+		if !h.Reply.Has(wire.Unwoken) {
 			return fmt.Errorf("the message was refused, and the reply does not tell")
 		}
 		want = ""
@@ -208,20 +209,20 @@ func (j *judge) fate(h happened, generation int64) string {
 	fate := j.fates[generation]
 	switch {
 	case h.After[Lock].Left == 0 || generation > present || present-generation > outcomes:
-		return lua.StateForgotten
+		return wire.StateForgotten
 	case fate == tripped:
-		return lua.StateGranted
+		return wire.StateGranted
 	case fate == broken:
-		return lua.StateBroken
+		return wire.StateBroken
 	case generation == present:
-		return lua.StateQueued
+		return wire.StateQueued
 	}
-	return lua.StateForgotten
+	return wire.StateForgotten
 }
 
 // answers: what a reply says is so.
 func (j *judge) answers(h happened) error {
-	if h.Reply.Status == lua.Late {
+	if h.Reply.Status == wire.Late {
 		return nil
 	}
 	until := int64(0)
@@ -230,7 +231,7 @@ func (j *judge) answers(h happened) error {
 			until = ends
 		}
 	}
-	if h.Reply.Status != lua.Mismatch && h.After[Lock].Left != 0 && h.Reply.Until != until {
+	if h.Reply.Status != wire.Mismatch && h.After[Lock].Left != 0 && h.Reply.Until != until {
 		return fmt.Errorf("the first lease ends at %d, in the reply at %d", until, h.Reply.Until)
 	}
 	if j.blurred {
@@ -243,10 +244,10 @@ func (j *judge) answers(h happened) error {
 		for i, said := range h.Reply.States {
 			ticket, generation := r.Tickets[i].Ticket, r.Tickets[i].Arrival
 			want := j.fate(h, generation)
-			if here, ok := h.After[Arrivals].Members[ticket]; want == lua.StateQueued {
-				want = lua.StateForgotten
+			if here, ok := h.After[Arrivals].Members[ticket]; want == wire.StateQueued {
+				want = wire.StateForgotten
 				if ok {
-					want = fmt.Sprint(lua.StateQueued, " ", indexOf(here))
+					want = fmt.Sprint(wire.StateQueued, " ", indexOf(here))
 					if ends := h.After[Leases].Number(ticket); ends != h.Now+stage.Lease(ticket) {
 						return fmt.Errorf("%s was looked after, and its lease ends at %d", ticket, ends)
 					}
@@ -257,17 +258,17 @@ func (j *judge) answers(h happened) error {
 			}
 		}
 	case End:
-		if fate := j.fate(h, h.Reply.Arrival); h.Reply.Status == lua.Done && fate != lua.StateBroken {
+		if fate := j.fate(h, h.Reply.Arrival); h.Reply.Status == wire.Done && fate != wire.StateBroken {
 			return fmt.Errorf("%s has left, and %d is %s", r.Ticket, h.Reply.Arrival, fate)
 		}
-		if state := append(h.Reply.States, "")[0]; state == lua.StateGranted || state == lua.StateBroken {
+		if state := append(h.Reply.States, "")[0]; state == wire.StateGranted || state == wire.StateBroken {
 			if fate := j.fate(h, j.came[r.Ticket]); fate != state {
 				return fmt.Errorf("%s came in %d, which is %s, not %s", r.Ticket, j.came[r.Ticket], fate, state)
 			}
 		}
 	case Open:
-		want := map[lua.Status]string{lua.Granted: lua.StateGranted, lua.Broken: lua.StateBroken}[h.Reply.Status]
-		if fate := j.fate(h, r.Generation); want != "" && want != fate || want == "" && fate == lua.StateGranted {
+		want := map[wire.Status]string{wire.Granted: wire.StateGranted, wire.Broken: wire.StateBroken}[h.Reply.Status]
+		if fate := j.fate(h, r.Generation); want != "" && want != fate || want == "" && fate == wire.StateGranted {
 			return fmt.Errorf("%d is %s, the reply %d", r.Generation, fate, h.Reply.Status)
 		}
 	}
@@ -283,22 +284,22 @@ func (j *judge) asked(h happened, r Ask) error {
 	full := h.After[Lock].Number("arrived") == h.After[Lock].Number("parties")
 	ok := true
 	switch h.Reply.Status {
-	case lua.Granted:
-		ok = came && h.Reply.Arrival == generation && fate == lua.StateGranted
+	case wire.Granted:
+		ok = came && h.Reply.Arrival == generation && fate == wire.StateGranted
 		ok = ok && (h.Reply.Place == int64(j.index[r.Ticket]) || h.Reply.Place == -1 && r.Arrival != 0)
-	case lua.Waiting, lua.Acting:
-		ok = present && h.Reply.Place == int64(indexOf(here)) && fate == lua.StateQueued && h.Reply.Arrival == generation
+	case wire.Waiting, wire.Acting:
+		ok = present && h.Reply.Place == int64(indexOf(here)) && fate == wire.StateQueued && h.Reply.Arrival == generation
 		ok = ok && h.After[Leases].Number(r.Ticket) == h.Now+stage.Lease(r.Ticket)
-		ok = ok && (h.Reply.Status == lua.Acting) == (acting == r.Ticket)
-		ok = ok && (h.Reply.Status == lua.Waiting || full)
-	case lua.Broken:
-		ok = h.Reply.Arrival == 0 && h.After[Lock].Members["broken"] != "" || fate == lua.StateBroken
+		ok = ok && (h.Reply.Status == wire.Acting) == (acting == r.Ticket)
+		ok = ok && (h.Reply.Status == wire.Waiting || full)
+	case wire.Broken:
+		ok = h.Reply.Arrival == 0 && h.After[Lock].Members["broken"] != "" || fate == wire.StateBroken
 		ok = ok && (h.Reply.Arrival == 0 || h.Reply.Arrival == generation)
-	case lua.Busy:
+	case wire.Busy:
 		ok = full && acting != "" && acting != r.Ticket && !present
-	case lua.Mismatch:
+	case wire.Mismatch:
 		ok = h.After[Lock].Number("parties") != r.Parties
-	case lua.Refused:
+	case wire.Refused:
 		_, ended := h.Before[Calls].Members[gone(r.Ticket)]
 		_, again := h.Before[Calls].Members[r.Ticket]
 		ok = r.Repeated || r.Arrival != 0 || ended || again || came

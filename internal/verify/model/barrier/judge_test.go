@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
-	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/internal/wire"
 )
 
 type happened = stage.Happened[*Barrier]
@@ -68,7 +68,7 @@ func (j *judge) step(h happened) error {
 
 // untouched: what is late, or states another number of parties, changes nothing.
 func untouched(h happened) error {
-	quiet := h.Reply.Status == lua.Late || h.Reply.Status == lua.Mismatch
+	quiet := h.Reply.Status == wire.Late || h.Reply.Status == wire.Mismatch
 	for i := range h.Before {
 		if quiet && h.After[i].Left != 0 && !maps.Equal(h.Before[i].Members, h.After[i].Members) {
 			return fmt.Errorf("refused, but key %d was %v", i, h.Before[i].Members)
@@ -90,7 +90,7 @@ func expires(h happened) error {
 	for ticket := range h.After[Leases].Members {
 		need := h.After[Leases].Number(ticket) - h.Now + stage.Minute
 		for i, key := range h.After[:Last] {
-			if key.Left < need-stage.Stall && h.Reply.Status != lua.Late && h.Reply.Status != lua.Mismatch {
+			if key.Left < need-stage.Stall && h.Reply.Status != wire.Late && h.Reply.Status != wire.Mismatch {
 				return fmt.Errorf("key %d lives for %d µs, needed for %d", i, key.Left, need)
 			}
 		}
@@ -213,7 +213,7 @@ func damaged(h happened) bool {
 // reason, and where there is one; a broken one stays so until a reset. Outcomes do not change.
 func (j *judge) turns(h happened) error {
 	b, a := h.Before[Lock], h.After[Lock]
-	if a.Left == 0 || h.Reply.Status == lua.Late || h.Reply.Status == lua.Mismatch {
+	if a.Left == 0 || h.Reply.Status == wire.Late || h.Reply.Status == wire.Mismatch {
 		return nil
 	}
 	generation := b.Number("generation")
@@ -299,7 +299,7 @@ func breaks(h happened) bool {
 	}
 	switch r := h.Request.(type) {
 	case End:
-		return h.Before[Arrivals].Members[r.Ticket] != "" && h.Reply.Status == lua.Done
+		return h.Before[Arrivals].Members[r.Ticket] != "" && h.Reply.Status == wire.Done
 	case Open:
 		return !r.OK && h.Before[Lock].Members["acting"] == r.Ticket
 	case Reset:

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -122,8 +123,8 @@ func (p *player) ask(s step) error {
 	t := &p.slots[s.client][s.slot]
 	if t.text == "" || t.done {
 		p.number++
-		*t = slot{text: lua.Ticket{
-			Client: stage.ClientName(s.client), Number: p.number, Kind: lua.Party, Permits: 1,
+		*t = slot{text: wire.Ticket{
+			Client: stage.ClientName(s.client), Number: p.number, Kind: wire.Party, Permits: 1,
 			Lease: time.Duration(s.lease) * time.Millisecond, Grant: 2 * time.Second,
 		}.String()}
 	}
@@ -210,7 +211,7 @@ func (p *player) request(r Request, s step) error {
 	return p.learn(r, one)
 }
 
-func (p *player) send(r Request) (lua.Tuple, error) {
+func (p *player) send(r Request) (wire.Tuple, error) {
 	h, err := p.Send(r)
 	if err == nil {
 		err = p.judge.step(h)
@@ -220,7 +221,7 @@ func (p *player) send(r Request) (lua.Tuple, error) {
 }
 
 // learn lets a client take in a reply.
-func (p *player) learn(r Request, reply lua.Tuple) error {
+func (p *player) learn(r Request, reply wire.Tuple) error {
 	switch r := r.(type) {
 	case Ask:
 		c := r.Ticket[0] - 'a'
@@ -229,29 +230,29 @@ func (p *player) learn(r Request, reply lua.Tuple) error {
 	case Check:
 		for i, state := range reply.States {
 			t := p.find(r.Tickets[i].Ticket)
-			if t != nil && (state == lua.StateGranted || state == lua.StateBroken || state == lua.StateForgotten) {
+			if t != nil && (state == wire.StateGranted || state == wire.StateBroken || state == wire.StateForgotten) {
 				p.finish(t)
 			}
 		}
 	case Open:
-		if t := p.find(r.Ticket); t != nil && (reply.Status == lua.Granted || reply.Status == lua.Broken) {
+		if t := p.find(r.Ticket); t != nil && (reply.Status == wire.Granted || reply.Status == wire.Broken) {
 			p.finish(t)
 		}
 	}
 	return nil
 }
 
-func (p *player) asked(t *slot, reply lua.Tuple) error {
+func (p *player) asked(t *slot, reply wire.Tuple) error {
 	if t == nil {
 		return nil
 	}
 	switch reply.Status {
-	case lua.Waiting, lua.Acting:
-		t.arrival, t.acting = reply.Arrival, reply.Status == lua.Acting
-	case lua.Granted:
+	case wire.Waiting, wire.Acting:
+		t.arrival, t.acting = reply.Arrival, reply.Status == wire.Acting
+	case wire.Granted:
 		t.arrival = reply.Arrival
 		p.finish(t)
-	case lua.Broken, lua.Refused, lua.Mismatch:
+	case wire.Broken, wire.Refused, wire.Mismatch:
 		p.finish(t)
 		if t.since != 0 { // An attempt may still be under way.
 			_, err := p.send(End{Ticket: t.text})
@@ -280,14 +281,14 @@ func (p *player) find(ticket string) *slot {
 }
 
 // sameTwice: a request that is sent twice has the effect of one, and the same answer.
-func sameTwice(k lua.Keys, r Request, one, two lua.Tuple, first, second stage.State) error {
+func sameTwice(k lua.Keys, r Request, one, two wire.Tuple, first, second stage.State) error {
 	one.Flags, two.Flags, one.Expired, two.Expired = 0, 0, 0, 0
 	switch r.(type) {
 	case Reset:
 		one.Place = two.Place // For how many it was broken is told once.
 	case End:
-		if one.Status == lua.Done {
-			one.Status, one.States = lua.Refused, []string{lua.StateBroken}
+		if one.Status == wire.Done {
+			one.Status, one.States = wire.Refused, []string{wire.StateBroken}
 		}
 	}
 	if a, b := stage.ReplyText(one), stage.ReplyText(two); a != b {

@@ -10,6 +10,7 @@ import (
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -17,7 +18,7 @@ import (
 const most = barrier.MaxParties
 
 // must sends a request, which must do what the model says.
-func (p *player) must(t *testing.T, r Request) lua.Tuple {
+func (p *player) must(t *testing.T, r Request) wire.Tuple {
 	t.Helper()
 	return must.Got(p.send(r))(t)
 }
@@ -25,8 +26,8 @@ func (p *player) must(t *testing.T, r Request) lua.Tuple {
 func (p *player) later() int64 { return p.Now + stage.Minute }
 
 func ticket(client string, number uint64, lease time.Duration) string {
-	return lua.Ticket{
-		Client: client, Number: number, Kind: lua.Party, Permits: 1, Lease: lease, Grant: 2 * time.Second,
+	return wire.Ticket{
+		Client: client, Number: number, Kind: wire.Party, Permits: 1, Lease: lease, Grant: 2 * time.Second,
 	}.String()
 }
 
@@ -53,12 +54,12 @@ func (p *player) after(t *testing.T, micros int64) {
 // meet lets everybody come.
 func (p *player) meet(t *testing.T, number uint64) (generation int64) {
 	t.Helper()
-	var reply lua.Tuple
+	var reply wire.Tuple
 	for i := range p.parties {
 		reply = p.must(t, p.asks(stage.ClientName(int(i)), number))
 		require.EqualValues(t, p.parties-1-i, reply.Place)
 	}
-	require.Equal(t, lua.Granted, reply.Status)
+	require.Equal(t, wire.Granted, reply.Status)
 	return reply.Arrival
 }
 
@@ -72,7 +73,7 @@ func (p *player) everything() map[string]Request {
 	generation := p.Model.Generation
 	return map[string]Request{
 		"come": p.asks("d", 1), "come to act": acts, "ask again": again,
-		"check": Check{Client: "a", Mode: lua.Hears, NotAfter: p.later(), Tickets: []lua.Arrival{{Ticket: a, Arrival: generation}}},
+		"check": Check{Client: "a", Mode: wire.Hears, NotAfter: p.later(), Tickets: []lua.Arrival{{Ticket: a, Arrival: generation}}},
 		"leave": End{Ticket: a}, "leave without": End{Ticket: ticket("d", 7, time.Second)},
 		"open":  Open{Ticket: c, Generation: generation, OK: true, NotAfter: p.later()},
 		"fail":  Open{Ticket: c, Generation: generation, NotAfter: p.later()},
@@ -93,7 +94,7 @@ var situations = map[string]func(p *player, t *testing.T){
 		p.must(t, p.asks("b", 1))
 		c := p.asks("c", 1)
 		c.Action = true
-		require.Equal(t, lua.Acting, p.must(t, c).Status)
+		require.Equal(t, wire.Acting, p.must(t, c).Status)
 	},
 	"broken": func(p *player, t *testing.T) {
 		p.must(t, p.asks("a", 1))
@@ -163,12 +164,12 @@ func TestAnAttemptThatComesTwoGenerationsLateDoesNotCount(t *testing.T) {
 		again := late
 		again.Repeated, again.Since = true, p.Now
 		p.after(t, stage.Millisecond)
-		require.Equal(t, lua.Waiting, p.must(t, again).Status)
-		require.Equal(t, lua.Granted, p.must(t, p.asks("b", 1)).Status)
+		require.Equal(t, wire.Waiting, p.must(t, again).Status)
+		require.Equal(t, wire.Granted, p.must(t, p.asks("b", 1)).Status)
 		p.meet(t, 2)
 		p.meet(t, 3)
-		require.Equal(t, []string{lua.StateForgotten}, p.must(t, late).States)
-		require.Equal(t, []string{lua.StateForgotten}, p.must(t, again).States)
+		require.Equal(t, []string{wire.StateForgotten}, p.must(t, late).States)
+		require.Equal(t, []string{wire.StateForgotten}, p.must(t, again).States)
 		require.Zero(t, p.Model.Arrived)
 	})
 }
@@ -177,11 +178,11 @@ func TestATicketThatEndedDoesNotArrive(t *testing.T) {
 	stage.Both(t, scripts, func(t *testing.T, s stage.Server) {
 		p := newPlayer(s, keysOf(0), 2)
 		ask := p.asks("a", 1)
-		require.Equal(t, lua.Refused, p.must(t, End{Ticket: ask.Ticket}).Status)
-		require.Equal(t, lua.Refused, p.must(t, ask).Status)
-		require.Equal(t, lua.Waiting, p.must(t, p.asks("b", 1)).Status)
+		require.Equal(t, wire.Refused, p.must(t, End{Ticket: ask.Ticket}).Status)
+		require.Equal(t, wire.Refused, p.must(t, ask).Status)
+		require.Equal(t, wire.Waiting, p.must(t, p.asks("b", 1)).Status)
 		ask.Repeated, ask.Since = true, p.Now
-		require.Equal(t, lua.Refused, p.must(t, ask).Status)
+		require.Equal(t, wire.Refused, p.must(t, ask).Status)
 	})
 }
 
@@ -196,12 +197,12 @@ func TestWhoMayHaveComeBeforeTheKeysWereLostIsRefused(t *testing.T) {
 		again.Repeated, again.Since, again.Seen = true, p.Now, seen
 		p.after(t, stage.Millisecond)
 		require.NoError(t, p.remove(0))
-		require.Equal(t, lua.Refused, p.must(t, again).Status)
-		require.Equal(t, lua.Waiting, p.must(t, p.asks("b", 2)).Status)
-		require.Equal(t, lua.Refused, p.must(t, again).Status)
+		require.Equal(t, wire.Refused, p.must(t, again).Status)
+		require.Equal(t, wire.Waiting, p.must(t, p.asks("b", 2)).Status)
+		require.Equal(t, wire.Refused, p.must(t, again).Status)
 		stranger := p.asks("c", 2)
 		stranger.Repeated, stranger.Since = true, again.Since
-		require.Equal(t, lua.Granted, p.must(t, stranger).Status)
+		require.Equal(t, wire.Granted, p.must(t, stranger).Status)
 	})
 }
 
@@ -213,9 +214,9 @@ func TestTheOutcomesOfTheLast64GenerationsAreKnown(t *testing.T) {
 		for i := range uint64(outcomes - 1) {
 			p.meet(t, 2+i)
 		}
-		require.Equal(t, []string{lua.StateGranted}, p.must(t, looks).States)
+		require.Equal(t, []string{wire.StateGranted}, p.must(t, looks).States)
 		p.meet(t, 100)
-		require.Equal(t, []string{lua.StateForgotten}, p.must(t, looks).States)
+		require.Equal(t, []string{wire.StateForgotten}, p.must(t, looks).States)
 	})
 }
 
@@ -227,13 +228,13 @@ func TestWhoComesWhileTheActionRunsIsToAskAgain(t *testing.T) {
 		acts := p.asks("b", 1)
 		acts.Action = true
 		acting := p.must(t, acts)
-		require.Equal(t, lua.Acting, acting.Status)
-		require.Equal(t, lua.Busy, p.must(t, p.asks("c", 1)).Status)
-		require.Equal(t, lua.Busy, p.must(t, p.asks("c", 1)).Status)
+		require.Equal(t, wire.Acting, acting.Status)
+		require.Equal(t, wire.Busy, p.must(t, p.asks("c", 1)).Status)
+		require.Equal(t, wire.Busy, p.must(t, p.asks("c", 1)).Status)
 		opened := p.must(t, Open{Ticket: acts.Ticket, Generation: acting.Arrival, OK: true, NotAfter: p.later()})
-		require.Equal(t, lua.Granted, opened.Status)
+		require.Equal(t, wire.Granted, opened.Status)
 		next := p.must(t, p.asks("c", 1))
-		require.Equal(t, lua.Waiting, next.Status)
+		require.Equal(t, wire.Waiting, next.Status)
 		require.Equal(t, acting.Arrival+1, next.Arrival)
 	})
 }
@@ -244,15 +245,15 @@ func TestThousandsMeet(t *testing.T) {
 	s := stage.Serve(t, scripts...)
 	k := keysOf(0)
 	p := newPlayer(s, k, most)
-	run := func(r Request) lua.Tuple { return must.Got(s.Run(k, r.Script(), r.Args()))(t) }
-	var reply lua.Tuple
-	looks := Check{Client: "a", Mode: lua.Hears, NotAfter: p.later()}
+	run := func(r Request) wire.Tuple { return must.Got(s.Run(k, r.Script(), r.Args()))(t) }
+	var reply wire.Tuple
+	looks := Check{Client: "a", Mode: wire.Hears, NotAfter: p.later()}
 	for i := range uint64(most - 1) {
 		ask := p.asks("a", i)
 		reply = run(ask)
 		looks.Tickets = append(looks.Tickets, lua.Arrival{Ticket: ask.Ticket, Arrival: reply.Arrival})
 	}
-	require.Equal(t, lua.Waiting, reply.Status)
+	require.Equal(t, wire.Waiting, reply.Status)
 	require.EqualValues(t, 1, reply.Place)
 	// Leases that end in a day: as if the clock had been there, and stepped back.
 	args := []string{"ZADD", k.All()[Leases]}
@@ -262,12 +263,12 @@ func TestThousandsMeet(t *testing.T) {
 	require.NoError(t, s.Do(args...).Error())
 	s.Server.ResetStats()
 	cut := run(looks)
-	require.True(t, cut.Has(lua.Stepped))
+	require.True(t, cut.Has(wire.Stepped))
 	require.Len(t, cut.States, most-1)
 	require.LessOrEqual(t, cut.Until, cut.Now+long.Microseconds())
 	require.Less(t, commands(s), int64(4*most))
 	s.Server.ResetStats()
-	require.Equal(t, lua.Granted, run(p.asks("b", 1)).Status)
+	require.Equal(t, wire.Granted, run(p.asks("b", 1)).Status)
 	require.Less(t, commands(s), int64(40), "the trip is one for all")
 }
 

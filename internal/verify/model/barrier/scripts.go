@@ -2,6 +2,7 @@ package barrier
 
 import (
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -56,7 +57,7 @@ func (r Ask) Args() []string {
 	if r.Repeated {
 		since = stage.Decimal(r.Since)
 	}
-	args := stage.Args(r.Ticket, lua.Wait, r.NotAfter, r.Arrival, "0", "0", "1", lua.PhaseHeld, r.Who, r.Parties, r.Action, since, r.Lifetime)
+	args := stage.Args(r.Ticket, wire.Wait, r.NotAfter, r.Arrival, "0", "0", "1", wire.PhaseHeld, r.Who, r.Parties, r.Action, since, r.Lifetime)
 	if r.Seen != 0 { // May be missing.
 		args = append(args, stage.Decimal(r.Seen))
 	}
@@ -90,13 +91,13 @@ func (Reset) Args() []string { return nil }
 func gone(ticket string) string { return "end " + ticket }
 
 // Run lets a ticket arrive, once.
-func (r Ask) Run(b *Barrier, now int64) lua.Tuple {
+func (r Ask) Run(b *Barrier, now int64) wire.Tuple {
 	if now > r.NotAfter { // R7
-		return lua.Tuple{Status: lua.Late, Now: now}
+		return wire.Tuple{Status: wire.Late, Now: now}
 	}
 	if b.Generation != 0 && b.Parties != r.Parties {
-		return lua.Tuple{
-			Status: lua.Mismatch, Now: now, Token: uint64(b.Generation), Place: -1,
+		return wire.Tuple{
+			Status: wire.Mismatch, Now: now, Token: uint64(b.Generation), Place: -1,
 			Waiting: int(b.Arrived), States: []string{stage.Decimal(b.Parties)},
 		}
 	}
@@ -117,11 +118,11 @@ func (r Ask) Run(b *Barrier, now int64) lua.Tuple {
 	}
 	switch {
 	case r.lost(b, now):
-		return c.reply(lua.Refused, -1, 0, lua.StateForgotten)
+		return c.reply(wire.Refused, -1, 0, wire.StateForgotten)
 	case b.Broken:
-		return c.reply(lua.Broken, -1, 0)
+		return c.reply(wire.Broken, -1, 0)
 	case b.Generation != 0 && b.Arrived >= b.Parties:
-		return c.reply(lua.Busy, -1, 0)
+		return c.reply(wire.Busy, -1, 0)
 	case b.Generation == 0:
 		b.Lose(Leases)
 		b.Lose(Arrivals)
@@ -131,24 +132,24 @@ func (r Ask) Run(b *Barrier, now int64) lua.Tuple {
 	index, generation := c.arrive(r), b.Generation
 	switch {
 	case index > 0:
-		return c.reply(lua.Waiting, index, generation)
+		return c.reply(wire.Waiting, index, generation)
 	case r.Action:
 		b.Acting = r.Ticket
-		return c.reply(lua.Acting, 0, generation)
+		return c.reply(wire.Acting, 0, generation)
 	}
 	c.turn(tripped)
-	return c.reply(lua.Granted, 0, generation)
+	return c.reply(wire.Granted, 0, generation)
 }
 
 // again answers a ticket that has arrived in the present generation.
-func (r Ask) again(c *call, here Arrival) lua.Tuple {
+func (r Ask) again(c *call, here Arrival) wire.Tuple {
 	if fate, known := c.fate(c.Generation); !known || fate != 0 {
 		return c.outcome(fate, -1, c.Generation)
 	}
 	c.prolong(r.Ticket)
-	status := lua.Waiting
+	status := wire.Waiting
 	if c.Acting == r.Ticket {
-		status = lua.Acting
+		status = wire.Acting
 	}
 	return c.reply(status, here.Index, c.Generation)
 }
@@ -173,32 +174,32 @@ func (r Ask) lost(b *Barrier, now int64) bool {
 }
 
 // Run lets the leases of tickets last, and tells what became of them.
-func (r Check) Run(b *Barrier, now int64) lua.Tuple {
+func (r Check) Run(b *Barrier, now int64) wire.Tuple {
 	if now > r.NotAfter {
-		return lua.Tuple{Status: lua.Late, Now: now}
+		return wire.Tuple{Status: wire.Late, Now: now}
 	}
 	c := b.call(now)
 	var states []string
 	for _, a := range r.Tickets {
 		fate, known := b.fate(a.Arrival)
 		here, came := b.Arrivals[a.Ticket]
-		state := lua.StateForgotten
+		state := wire.StateForgotten
 		switch {
 		case known && fate == tripped:
-			state = lua.StateGranted
+			state = wire.StateGranted
 		case known && fate == broken:
-			state = lua.StateBroken
+			state = wire.StateBroken
 		case known && came:
-			state = lua.StateQueued + " " + stage.Decimal(here.Index)
+			state = wire.StateQueued + " " + stage.Decimal(here.Index)
 			c.prolong(a.Ticket)
 		}
 		states = append(states, state)
 	}
-	return c.reply(lua.Done, -1, b.Generation, states...)
+	return c.reply(wire.Done, -1, b.Generation, states...)
 }
 
 // Run breaks the barrier if the ticket waits there.
-func (r End) Run(b *Barrier, now int64) lua.Tuple {
+func (r End) Run(b *Barrier, now int64) wire.Tuple {
 	c := b.call(now)
 	c.note, c.repeats = gone(r.Ticket), ghost
 	generation := b.Generation
@@ -208,24 +209,24 @@ func (r End) Run(b *Barrier, now int64) lua.Tuple {
 		_, came = b.Last[r.Ticket]
 	}
 	if !came || b.Generation == 0 || r.Generation != 0 && r.Generation != generation {
-		return c.reply(lua.Refused, -1, 0, lua.StateForgotten)
+		return c.reply(wire.Refused, -1, 0, wire.StateForgotten)
 	}
 	switch fate, known := b.fate(generation); {
 	case !known:
-		return c.reply(lua.Refused, -1, generation, lua.StateForgotten)
+		return c.reply(wire.Refused, -1, generation, wire.StateForgotten)
 	case fate == tripped:
-		return c.reply(lua.Refused, -1, generation, lua.StateGranted)
+		return c.reply(wire.Refused, -1, generation, wire.StateGranted)
 	case fate == broken:
-		return c.reply(lua.Refused, -1, generation, lua.StateBroken)
+		return c.reply(wire.Refused, -1, generation, wire.StateBroken)
 	}
 	c.breaks()
-	return c.reply(lua.Done, -1, generation)
+	return c.reply(wire.Done, -1, generation)
 }
 
 // Run ends the action of the last to come.
-func (r Open) Run(b *Barrier, now int64) lua.Tuple {
+func (r Open) Run(b *Barrier, now int64) wire.Tuple {
 	if now > r.NotAfter {
-		return lua.Tuple{Status: lua.Late, Now: now}
+		return wire.Tuple{Status: wire.Late, Now: now}
 	}
 	c := b.call(now)
 	fate, known := b.fate(r.Generation)
@@ -242,10 +243,10 @@ func (r Open) Run(b *Barrier, now int64) lua.Tuple {
 }
 
 // Run begins a new generation, unless the present one is new.
-func (Reset) Run(b *Barrier, now int64) lua.Tuple {
+func (Reset) Run(b *Barrier, now int64) wire.Tuple {
 	c := b.call(now)
 	if b.Generation == 0 {
-		return c.reply(lua.Done, 0, 0)
+		return c.reply(wire.Done, 0, 0)
 	}
 	waited := int64(0)
 	if !b.Broken && b.Arrived > 0 {
@@ -255,5 +256,5 @@ func (Reset) Run(b *Barrier, now int64) lua.Tuple {
 	if b.Broken {
 		c.turn(broken)
 	}
-	return c.reply(lua.Done, waited, b.Generation)
+	return c.reply(wire.Done, waited, b.Generation)
 }

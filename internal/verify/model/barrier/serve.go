@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
-	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/internal/wire"
 )
 
 // A call is one request while it is served.
@@ -39,7 +39,7 @@ func (c *call) settle() {
 		return
 	}
 	if newest := tickets[len(tickets)-1]; c.Leases[newest]-c.now > stage.Lease(newest) {
-		c.flags |= lua.Stepped
+		c.flags |= wire.Stepped
 		for ticket, until := range c.Leases {
 			c.Leases[ticket] = min(until, c.now+stage.Lease(ticket))
 		}
@@ -53,13 +53,13 @@ func (c *call) settle() {
 func (c *call) breaks() {
 	c.Lose(Leases)
 	c.Acting, c.Broken = "", true
-	c.message = fmt.Sprintf("%c %d", lua.MessageBroken, c.Generation)
+	c.message = fmt.Sprintf("%c %d", wire.MessageBroken, c.Generation)
 }
 
 // turn ends the present generation and begins the next.
 func (c *call) turn(outcome byte) {
 	if outcome == tripped {
-		c.message = fmt.Sprintf("%c %d", lua.MessageOpen, c.Generation)
+		c.message = fmt.Sprintf("%c %d", wire.MessageOpen, c.Generation)
 	}
 	c.Lose(Leases)
 	c.Last, c.Arrivals = c.Arrivals, map[string]Arrival{}
@@ -84,8 +84,8 @@ func (c *call) arrive(r Ask) int64 {
 func (c *call) prolong(ticket string) { c.Leases[ticket] = c.now + stage.Lease(ticket) }
 
 // reply ends the call.
-func (c *call) reply(status lua.Status, place int64, arrival int64, states ...string) lua.Tuple {
-	r := lua.Tuple{
+func (c *call) reply(status wire.Status, place int64, arrival int64, states ...string) wire.Tuple {
+	r := wire.Tuple{
 		Status: status, Now: c.now, Token: uint64(c.Generation), Place: place, Arrival: arrival,
 		Expired: c.expired, States: states,
 	}
@@ -113,12 +113,12 @@ func (c *call) reply(status lua.Status, place int64, arrival int64, states ...st
 }
 
 // outcome ends a call about a ticket whose generation is over or not known.
-func (c *call) outcome(fate byte, index, generation int64) lua.Tuple {
+func (c *call) outcome(fate byte, index, generation int64) wire.Tuple {
 	switch fate {
 	case tripped:
-		return c.reply(lua.Granted, index, generation)
+		return c.reply(wire.Granted, index, generation)
 	case broken:
-		return c.reply(lua.Broken, -1, generation)
+		return c.reply(wire.Broken, -1, generation)
 	}
-	return c.reply(lua.Refused, -1, 0, lua.StateForgotten)
+	return c.reply(wire.Refused, -1, 0, wire.StateForgotten)
 }

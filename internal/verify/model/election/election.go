@@ -5,7 +5,7 @@ package election
 import (
 	"github.com/headwaiter/headwaiter/internal/verify/model"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
-	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/internal/wire"
 )
 
 // An Election is the lock whose holder leads, and what it has proclaimed.
@@ -71,17 +71,17 @@ func (e *Election) tell(generation int64) bool {
 	if e.Mute {
 		return false
 	}
-	e.Sent = append(e.Sent, stage.Message{Text: string(lua.MessageOpen) + " " + stage.Decimal(generation)})
+	e.Sent = append(e.Sent, stage.Message{Text: string(wire.MessageOpen) + " " + stage.Decimal(generation)})
 	return true
 }
 
 // vacant tells the observers of the end of a leadership after which nobody leads.
-func (e *Election) vacant(r lua.Tuple) lua.Tuple {
-	if r.Status == lua.Done && e.Lock.Owner == "" && e.Revision != 0 && !e.tell(e.Revision) {
+func (e *Election) vacant(r wire.Tuple) wire.Tuple {
+	if r.Status == wire.Done && e.Lock.Owner == "" && e.Revision != 0 && !e.tell(e.Revision) {
 		if r.Now == 0 { // The shortest reply.
 			r.Place = -1
 		}
-		r.Flags |= lua.Unwoken
+		r.Flags |= wire.Unwoken
 	}
 	return r
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -80,31 +81,31 @@ func FuzzElection(f *testing.F) { plays.Fuzz(f) }
 // everySight is all that can come of requests.
 func everySight() []string {
 	var sights []string
-	sights = append(sights, stage.Statuses(map[*lua.Script][]lua.Status{
-		lua.Election.Ask:            {lua.Granted, lua.Waiting, lua.Busy, lua.Late},
-		lua.Election.End:            {lua.Done, lua.Refused},
-		lua.Election.Renew:          {lua.Granted, lua.Refused, lua.Late},
-		lua.Election.Check:          {lua.Done, lua.Late},
-		lua.Election.Force:          {lua.Done, lua.Refused},
-		lua.Leadership.Ask:          {lua.Granted, lua.Waiting},
-		lua.Leadership.Check:        {lua.Done},
-		lua.ElectionLeader.Script:   {lua.Done, lua.Unset},
-		lua.ElectionProclaim.Script: {lua.Done, lua.Refused, lua.Late},
+	sights = append(sights, stage.Statuses(map[*lua.Script][]wire.Status{
+		lua.Election.Ask:            {wire.Granted, wire.Waiting, wire.Busy, wire.Late},
+		lua.Election.End:            {wire.Done, wire.Refused},
+		lua.Election.Renew:          {wire.Granted, wire.Refused, wire.Late},
+		lua.Election.Check:          {wire.Done, wire.Late},
+		lua.Election.Force:          {wire.Done, wire.Refused},
+		lua.Leadership.Ask:          {wire.Granted, wire.Waiting},
+		lua.Leadership.Check:        {wire.Done},
+		lua.ElectionLeader.Script:   {wire.Done, wire.Unset},
+		lua.ElectionProclaim.Script: {wire.Done, wire.Refused, wire.Late},
 	})...)
-	for _, state := range []string{lua.StateExpired, lua.StateForced, lua.StateForgotten} {
+	for _, state := range []string{wire.StateExpired, wire.StateForced, wire.StateForgotten} {
 		sights = append(sights, lua.ElectionProclaim.Name+" "+state)
 	}
 	for _, s := range []*lua.Script{lua.ElectionProclaim.Script, lua.Election.End, lua.Election.Force} {
-		sights = append(sights, fmt.Sprintf("%s flag %d", s.Name, lua.Unwoken))
+		sights = append(sights, fmt.Sprintf("%s flag %d", s.Name, wire.Unwoken))
 	}
-	return append(sights, lua.Leadership.Check.Name+" "+lua.StateGranted, lua.Leadership.Check.Name+" "+lua.StateQueued,
-		fmt.Sprintf("%s flag %d", lua.Election.End.Name, lua.Handed), fmt.Sprintf("%s flag %d", lua.Leadership.Ask.Name, lua.Uncounted))
+	return append(sights, lua.Leadership.Check.Name+" "+wire.StateGranted, lua.Leadership.Check.Name+" "+wire.StateQueued,
+		fmt.Sprintf("%s flag %d", lua.Election.End.Name, wire.Handed), fmt.Sprintf("%s flag %d", lua.Leadership.Ask.Name, wire.Uncounted))
 }
 
 // happened is one request that was served, as seen from outside.
 type happened struct {
 	request       Request
-	reply         lua.Tuple
+	reply         wire.Tuple
 	now           int64
 	before, after stage.State // before with the time of the request
 	told          []string    // to those who observe
@@ -170,7 +171,7 @@ func kept(h happened) error {
 	}
 	r, ok := h.request.(Proclaim)
 	switch {
-	case !ok || h.reply.Status != lua.Done:
+	case !ok || h.reply.Status != wire.Done:
 		return fmt.Errorf("what is proclaimed has changed")
 	case b.Members["owner"] != r.Ticket || b.Number("token") != r.Token || b.Until() <= h.now || h.now > r.NotAfter:
 		return fmt.Errorf("who does not lead has proclaimed")
@@ -194,7 +195,7 @@ func told(h happened) error {
 	wanted := proclaims && before != after || (ends || forces) && was != "" && is == "" && h.after[0].Members["owner"] == ""
 	switch {
 	case len(h.told) == 0 && (h.muted || !wanted):
-		if h.muted && wanted && !h.reply.Has(lua.Unwoken) {
+		if h.muted && wanted && !h.reply.Has(wire.Unwoken) {
 			return fmt.Errorf("the message was refused, and the reply does not tell")
 		}
 		return nil
@@ -219,19 +220,19 @@ func answered(h happened) error {
 	switch r := h.request.(type) {
 	case Leader:
 		got := ""
-		if h.reply.Status == lua.Done {
+		if h.reply.Status == wire.Done {
 			got = fmt.Sprintf("%d %s", h.reply.Token, h.reply.States[0])
 		}
 		if got != leader || h.reply.Arrival != generation {
 			return fmt.Errorf("leads %q, the answer is %q", leader, got)
 		}
 	case Watch:
-		if (h.reply.Status == lua.Waiting) != (r.Seen == generation) {
+		if (h.reply.Status == wire.Waiting) != (r.Seen == generation) {
 			return fmt.Errorf("who knows %d of %d gets %d", r.Seen, generation, h.reply.Status)
 		}
 	case Look:
 		for i, state := range h.reply.States {
-			if (state == lua.StateQueued) != (r.Seen[i] == generation) {
+			if (state == wire.StateQueued) != (r.Seen[i] == generation) {
 				return fmt.Errorf("who knows %d of %d is %s", r.Seen[i], generation, state)
 			}
 		}

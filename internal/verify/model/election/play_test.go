@@ -7,6 +7,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/verify/model"
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -79,8 +80,8 @@ func (p *player) build(s step) Request {
 			lease := [4]int64{10_000, 10_000, 2000, 60_000}[s.Choice%4]
 			*c = line.Slot{Text: fmt.Sprintf("%s:%d:x:1:%d:2000", stage.ClientName(s.Client), p.Number, lease)}
 		}
-		mode := [4]string{lua.Wait, lua.Wait, lua.Look, lua.Try}[s.Choice%4]
-		return Plain{model.Ask{Ticket: c.Text, Mode: mode, NotAfter: notAfter, Arrival: c.Arrival, Uncounted: s.Blank, Phase: lua.PhaseHeld}}
+		mode := [4]string{wire.Wait, wire.Wait, wire.Look, wire.Try}[s.Choice%4]
+		return Plain{model.Ask{Ticket: c.Text, Mode: mode, NotAfter: notAfter, Arrival: c.Arrival, Uncounted: s.Blank, Phase: wire.PhaseHeld}}
 	case line.OpForce:
 		return Force{model.Force{Token: [4]int64{0, p.Model.Lock.Token, 1, 0}[s.Choice%4], Uncounted: s.Blank}}
 	case opLeader:
@@ -98,9 +99,9 @@ func (p *player) build(s step) Request {
 		c.Ended = true
 		return End{model.End{Ticket: c.Text, Token: [4]int64{0, 0, 0, c.Token}[s.Choice%4], Uncounted: s.Blank}}
 	case line.OpRenew:
-		return Plain{model.Renew{Ticket: c.Text, Token: c.Token, Lease: 10_000, Phase: lua.PhaseHeld, NotAfter: notAfter}}
+		return Plain{model.Renew{Ticket: c.Text, Token: c.Token, Lease: 10_000, Phase: wire.PhaseHeld, NotAfter: notAfter}}
 	case line.OpCheck:
-		r := model.Check{Client: stage.ClientName(s.Client), Mode: lua.Hears, NotAfter: notAfter, Uncounted: s.Blank}
+		r := model.Check{Client: stage.ClientName(s.Client), Mode: wire.Hears, NotAfter: notAfter, Uncounted: s.Blank}
 		if c.Arrival != 0 && !c.Ended {
 			r.Tickets = []lua.Arrival{{Ticket: c.Text, Arrival: c.Arrival}}
 		}
@@ -143,7 +144,7 @@ func (p *player) request(r Request, s step) error {
 }
 
 // send runs a request on both and holds the results against each other and the promises.
-func (p *player) send(r Request) (lua.Tuple, error) {
+func (p *player) send(r Request) (wire.Tuple, error) {
 	h := happened{request: r, muted: p.Muted}
 	keys := p.Keys.All()
 	switch plain, _ := r.(Plain); r.(type) {
@@ -154,11 +155,11 @@ func (p *player) send(r Request) (lua.Tuple, error) {
 			keys = p.Keys.Renewed()
 		}
 	}
-	reply, err := p.Run(r.Script(), r.Args(), func() (lua.Tuple, error) {
+	reply, err := p.Run(r.Script(), r.Args(), func() (wire.Tuple, error) {
 		reply, err := r.Script().Tuple(p.Host.Call(keys, r.Script(), r.Args()))
 		if plain, ok := r.(Plain); ok {
 			if a, ok := plain.Request.(model.Ask); ok {
-				reply.Complete(lua.TicketTerms(a.Ticket))
+				reply.Complete(wire.TicketTerms(a.Ticket))
 			}
 		}
 		return reply, err
@@ -176,7 +177,7 @@ func (p *player) send(r Request) (lua.Tuple, error) {
 	err = p.Compare()
 	h.after = p.State
 	p.Note(r.Script(), reply, nil)
-	for flag := int64(1); flag <= lua.Uncounted; flag *= 2 {
+	for flag := int64(1); flag <= wire.Uncounted; flag *= 2 {
 		if reply.Has(flag) {
 			p.Seen[fmt.Sprintf("%s flag %d", r.Script().Name, flag)]++
 		}
@@ -188,7 +189,7 @@ func (p *player) send(r Request) (lua.Tuple, error) {
 }
 
 // messages compares the reply and what was published, and returns what was told to those who observe.
-func (p *player) messages(want, reply lua.Tuple) (told []string, err error) {
+func (p *player) messages(want, reply wire.Tuple) (told []string, err error) {
 	woken, err := p.Host.Woken(p.heed)
 	if err != nil {
 		return nil, err
@@ -204,7 +205,7 @@ func (p *player) messages(want, reply lua.Tuple) (told []string, err error) {
 }
 
 // learn lets a client take in a reply as waitqueue does.
-func (p *player) learn(r Request, reply lua.Tuple) {
+func (p *player) learn(r Request, reply wire.Tuple) {
 	for _, g := range reply.Grants {
 		p.Granted(g.Ticket, g.Token)
 	}
@@ -219,9 +220,9 @@ func (p *player) learn(r Request, reply lua.Tuple) {
 		c := &p.Clients[ask.Ticket[0]-'a'][0]
 		switch {
 		case c.Text != ask.Ticket:
-		case reply.Status == lua.Granted:
+		case reply.Status == wire.Granted:
 			c.Token = int64(reply.Token)
-		case reply.Status == lua.Waiting:
+		case reply.Status == wire.Waiting:
 			c.Arrival = reply.Arrival
 		}
 	}

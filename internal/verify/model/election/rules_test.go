@@ -9,6 +9,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/verify/model"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -16,7 +17,7 @@ import (
 func host(s stage.Server) stage.Host { return s.(stage.Host) }
 
 // must sends a request, which must do what the model says.
-func (p *player) must(t *testing.T, r Request) lua.Tuple {
+func (p *player) must(t *testing.T, r Request) wire.Tuple {
 	t.Helper()
 	return kit.Got(p.send(r))(t)
 }
@@ -26,7 +27,7 @@ func (p *player) later() int64 { return p.Now + 60*stage.Minute }
 func ticketOf(client string) string { return client + ":1:x:1:10000:2000" }
 
 func (p *player) asks(client string) Request {
-	return Plain{model.Ask{Ticket: ticketOf(client), Mode: lua.Wait, NotAfter: p.later(), Phase: lua.PhaseHeld}}
+	return Plain{model.Ask{Ticket: ticketOf(client), Mode: wire.Wait, NotAfter: p.later(), Phase: wire.PhaseHeld}}
 }
 
 func (p *player) proclaims(client string, token, number int64, value string) Proclaim {
@@ -115,16 +116,16 @@ func TestARepeatedProclamationDoesNotUndoALaterOne(t *testing.T) {
 		p.must(t, p.proclaims("a", token, 3, "second"))
 		revision := p.Model.Revision
 		reply := p.must(t, first)
-		require.Equal(t, lua.Done, reply.Status)
+		require.Equal(t, wire.Done, reply.Status)
 		require.Equal(t, revision, reply.Arrival)
 		require.Equal(t, "second", p.must(t, Leader{}).States[0])
 		// The numbers are those of one hold: the next leader begins anew.
 		p.must(t, End{model.End{Ticket: ticketOf("a")}})
 		next := int64(p.must(t, p.asks("b")).Token)
 		require.Greater(t, next, token)
-		require.Equal(t, lua.Unset, p.must(t, Leader{}).Status, "it has proclaimed nothing yet")
+		require.Equal(t, wire.Unset, p.must(t, Leader{}).Status, "it has proclaimed nothing yet")
 		p.must(t, p.proclaims("b", next, 1, "third"))
-		require.Equal(t, lua.Refused, p.must(t, p.proclaims("a", token, 99, "late")).Status)
+		require.Equal(t, wire.Refused, p.must(t, p.proclaims("a", token, 99, "late")).Status)
 		require.Equal(t, "third", p.must(t, Leader{}).States[0])
 	})
 }

@@ -3,6 +3,7 @@ package election
 import (
 	"github.com/headwaiter/headwaiter/internal/verify/model"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -44,19 +45,19 @@ type Look struct {
 }
 
 // Run does what the fair lock does.
-func (r Plain) Run(e *Election, now int64) lua.Tuple { return r.Request.Run(e.Mutex, now) }
+func (r Plain) Run(e *Election, now int64) wire.Tuple { return r.Request.Run(e.Mutex, now) }
 
 // Script returns election/end.
 func (End) Script() *lua.Script { return lua.Election.End }
 
 // Run does what the fair lock does, and tells the observers.
-func (r End) Run(e *Election, now int64) lua.Tuple { return e.vacant(r.End.Run(e.Mutex, now)) }
+func (r End) Run(e *Election, now int64) wire.Tuple { return e.vacant(r.End.Run(e.Mutex, now)) }
 
 // Script returns election/force.
 func (Force) Script() *lua.Script { return lua.Election.Force.Plain() }
 
 // Run does what the fair lock does, and tells the observers.
-func (r Force) Run(e *Election, now int64) lua.Tuple { return e.vacant(r.Force.Run(e.Mutex, now)) }
+func (r Force) Run(e *Election, now int64) wire.Tuple { return e.vacant(r.Force.Run(e.Mutex, now)) }
 
 // Script returns election/proclaim.
 func (Proclaim) Script() *lua.Script { return lua.ElectionProclaim.Script }
@@ -67,32 +68,32 @@ func (r Proclaim) Args() []string {
 }
 
 // Run keeps the value of the leader, and tells the observers.
-func (r Proclaim) Run(e *Election, now int64) lua.Tuple {
+func (r Proclaim) Run(e *Election, now int64) wire.Tuple {
 	h := &e.Lock
-	reply := lua.Tuple{Status: lua.Refused, Now: now, Token: uint64(h.Token), Until: h.Mark, Place: -1}
+	reply := wire.Tuple{Status: wire.Refused, Now: now, Token: uint64(h.Token), Until: h.Mark, Place: -1}
 	if h.Owner != "" {
 		reply.Until = h.Until
 	}
 	switch {
 	case now > r.NotAfter: // R7
-		return lua.Tuple{Status: lua.Late, Now: now}
+		return wire.Tuple{Status: wire.Late, Now: now}
 	case h.Owner != r.Ticket || h.Token != r.Token || h.Until <= now:
-		reply.States = []string{lua.StateForgotten}
+		reply.States = []string{wire.StateForgotten}
 		switch r.Ticket {
 		case h.Owner, h.Lapsed:
-			reply.States[0] = lua.StateExpired
+			reply.States[0] = wire.StateExpired
 		}
 		if r.Ticket == h.Forced && r.Ticket != h.Owner {
-			reply.States[0] = lua.StateForced
+			reply.States[0] = wire.StateForced
 		}
 		return reply
 	}
-	reply.Status = lua.Done
+	reply.Status = wire.Done
 	if e.Token != r.Token || e.Number < r.Number {
 		e.Revision = max(e.Revision+2, now)
 		e.Value, e.Token, e.Number, h.Who = r.Value, r.Token, r.Number, r.Who
 		if !e.tell(e.Revision - 1) {
-			reply.Flags = lua.Unwoken
+			reply.Flags = wire.Unwoken
 		}
 	}
 	reply.Arrival = e.Revision
@@ -100,12 +101,12 @@ func (r Proclaim) Run(e *Election, now int64) lua.Tuple {
 }
 
 // reply is what the observers get.
-func (e *Election) reply(status lua.Status, now int64, uncounted bool) lua.Tuple {
-	r := lua.Tuple{Status: status, Now: now, Token: uint64(e.Lock.Token), Arrival: e.generation(now)}
+func (e *Election) reply(status wire.Status, now int64, uncounted bool) wire.Tuple {
+	r := wire.Tuple{Status: status, Now: now, Token: uint64(e.Lock.Token), Arrival: e.generation(now)}
 	switch {
 	case uncounted:
 	case e.Blind:
-		r.Flags = lua.Uncounted
+		r.Flags = wire.Uncounted
 	default:
 		r.Waiting = e.Ears
 	}
@@ -122,11 +123,11 @@ func (Leader) Script() *lua.Script { return lua.ElectionLeader.Script }
 func (Leader) Args() []string { return nil }
 
 // Run tells who leads.
-func (Leader) Run(e *Election, now int64) lua.Tuple {
+func (Leader) Run(e *Election, now int64) wire.Tuple {
 	if !e.leads(now) {
-		return e.reply(lua.Unset, now, true)
+		return e.reply(wire.Unset, now, true)
 	}
-	r := e.reply(lua.Done, now, true)
+	r := e.reply(wire.Done, now, true)
 	r.States = []string{e.Value, e.Lock.Who, stage.Decimal(e.Lock.Since())}
 	return r
 }
@@ -136,15 +137,15 @@ func (Watch) Script() *lua.Script { return lua.Leadership.Ask }
 
 // Args returns what the script gets.
 func (r Watch) Args() []string {
-	return stage.Args("o:1:b:1:10000:2000", lua.Look, "0", "0", "0", "0", !r.Uncounted, lua.PhaseHeld, "who", r.Seen)
+	return stage.Args("o:1:b:1:10000:2000", wire.Look, "0", "0", "0", "0", !r.Uncounted, wire.PhaseHeld, "who", r.Seen)
 }
 
 // Run tells whether there is another generation.
-func (r Watch) Run(e *Election, now int64) lua.Tuple {
+func (r Watch) Run(e *Election, now int64) wire.Tuple {
 	if r.Seen == e.generation(now) {
-		return e.reply(lua.Waiting, now, r.Uncounted)
+		return e.reply(wire.Waiting, now, r.Uncounted)
 	}
-	return e.reply(lua.Granted, now, r.Uncounted)
+	return e.reply(wire.Granted, now, r.Uncounted)
 }
 
 // Script returns election/check.
@@ -152,7 +153,7 @@ func (Look) Script() *lua.Script { return lua.Leadership.Check }
 
 // Args returns what the script gets.
 func (r Look) Args() []string {
-	args := stage.Args("o", lua.Hears, "0", "0", !r.Uncounted)
+	args := stage.Args("o", wire.Hears, "0", "0", !r.Uncounted)
 	for _, seen := range r.Seen {
 		args = append(args, "o:1:b:1:10000:2000", stage.Decimal(seen))
 	}
@@ -160,12 +161,12 @@ func (r Look) Args() []string {
 }
 
 // Run tells of each ticket whether there is another generation.
-func (r Look) Run(e *Election, now int64) lua.Tuple {
-	reply := e.reply(lua.Done, now, r.Uncounted)
+func (r Look) Run(e *Election, now int64) wire.Tuple {
+	reply := e.reply(wire.Done, now, r.Uncounted)
 	for _, seen := range r.Seen {
-		state := lua.StateGranted
+		state := wire.StateGranted
 		if seen == e.generation(now) {
-			state = lua.StateQueued
+			state = wire.StateQueued
 		}
 		reply.States = append(reply.States, state)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -52,8 +53,8 @@ type step struct {
 }
 
 var (
-	modes     = []string{lua.Look, lua.Look, lua.Wait, lua.Try}
-	looks     = []string{lua.Hears, lua.Proven, lua.Deaf, lua.Hears}
+	modes     = []string{wire.Look, wire.Look, wire.Wait, wire.Try}
+	looks     = []string{wire.Hears, wire.Proven, wire.Deaf, wire.Hears}
 	counted   = []int64{1, 2, 3, 1, 2, 5, 1, 1<<53 - 1}
 	lifetimes = []int64{3_600_000, 60_000, 1, 900_000}
 	passes    = []int64{
@@ -144,22 +145,22 @@ func FuzzLatch(f *testing.F) { plays.Fuzz(f) }
 // everySight is all that can come of requests.
 func everySight() []string {
 	sights := []string{
-		"message O", "message B", fmt.Sprint("flag ", lua.Unwoken), fmt.Sprint("flag ", lua.Uncounted),
+		"message O", "message B", fmt.Sprint("flag ", wire.Unwoken), fmt.Sprint("flag ", wire.Uncounted),
 		"countdown/ask forgotten", "countdown/check granted", "countdown/check queued", "countdown/check forgotten",
 		"countdown/inspect unset", "countdown/inspect closed", "countdown/inspect open",
 	}
-	sights = append(sights, stage.Statuses(map[*lua.Script][]lua.Status{
-		lua.Countdown.Ask:      {lua.Granted, lua.Waiting, lua.Busy, lua.Late, lua.Refused, lua.Unset},
-		lua.Countdown.Check:    {lua.Done, lua.Late},
-		lua.LatchSet.Script:    {lua.Done, lua.Refused},
-		lua.LatchDown.Script:   {lua.Done, lua.Unset},
-		lua.LatchRemove.Script: {lua.Done, lua.Refused},
+	sights = append(sights, stage.Statuses(map[*lua.Script][]wire.Status{
+		lua.Countdown.Ask:      {wire.Granted, wire.Waiting, wire.Busy, wire.Late, wire.Refused, wire.Unset},
+		lua.Countdown.Check:    {wire.Done, wire.Late},
+		lua.LatchSet.Script:    {wire.Done, wire.Refused},
+		lua.LatchDown.Script:   {wire.Done, wire.Unset},
+		lua.LatchRemove.Script: {wire.Done, wire.Refused},
 	})...)
 	return sights
 }
 
 // must sends a request, which must do what the model says.
-func (p *player) must(t *testing.T, r Request) lua.Tuple {
+func (p *player) must(t *testing.T, r Request) wire.Tuple {
 	t.Helper()
 	return must.Got(p.send(r))(t)
 }
@@ -167,7 +168,7 @@ func (p *player) must(t *testing.T, r Request) lua.Tuple {
 func (p *player) sets(count int64) Set { return Set{Count: count, Lifetime: lifetimes[0]} }
 
 func (p *player) asks(seen int64) Ask {
-	return Ask{Ticket: "a:1:b:1:10000:2000", Mode: lua.Look, NotAfter: p.later(), Seen: seen}
+	return Ask{Ticket: "a:1:b:1:10000:2000", Mode: wire.Look, NotAfter: p.later(), Seen: seen}
 }
 
 // early is an ask that may come before the latch is set.
@@ -182,7 +183,7 @@ func (p *player) everything() map[string]Request {
 	return map[string]Request{
 		"ask":       p.asks(0),
 		"early ask": p.early(),
-		"check":     Check{Client: "a", Mode: lua.Hears, NotAfter: p.later(), Tickets: []lua.Arrival{{Ticket: "a", Arrival: 1}}},
+		"check":     Check{Client: "a", Mode: wire.Hears, NotAfter: p.later(), Tickets: []lua.Arrival{{Ticket: "a", Arrival: 1}}},
 		"set":       p.sets(2),
 		"down":      Down{},
 		"remove":    Remove{},
@@ -272,13 +273,13 @@ func TestWhoSawALatchThatIsGoneDoesNotPassAnother(t *testing.T) {
 		p.must(t, Remove{Generation: seen})
 		s.Pass(stage.Millisecond)
 		p.Now = s.Now()
-		require.Equal(t, lua.Refused, p.must(t, p.asks(seen)).Status)
+		require.Equal(t, wire.Refused, p.must(t, p.asks(seen)).Status)
 		p.must(t, p.sets(1))
 		p.must(t, Down{})
 		reply := p.must(t, p.asks(seen))
-		require.Equal(t, lua.Refused, reply.Status)
-		require.Equal(t, []string{lua.StateForgotten}, reply.States)
-		require.Equal(t, lua.Granted, p.must(t, p.asks(0)).Status)
+		require.Equal(t, wire.Refused, reply.Status)
+		require.Equal(t, []string{wire.StateForgotten}, reply.States)
+		require.Equal(t, wire.Granted, p.must(t, p.asks(0)).Status)
 	})
 }
 
@@ -288,8 +289,8 @@ func TestWhoSawALatchThatWasOpenedPassesThoughItIsClosedAgain(t *testing.T) {
 		seen := p.must(t, p.sets(1)).Arrival
 		p.must(t, Down{})
 		p.must(t, p.sets(7))
-		require.Equal(t, lua.Granted, p.must(t, p.asks(seen)).Status)
-		require.Equal(t, lua.Waiting, p.must(t, p.asks(0)).Status)
+		require.Equal(t, wire.Granted, p.must(t, p.asks(seen)).Status)
+		require.Equal(t, wire.Waiting, p.must(t, p.asks(0)).Status)
 	})
 }
 
@@ -298,17 +299,17 @@ func TestWhoCameBeforeALatchWasSetPassesWithItsOpening(t *testing.T) {
 	stage.Both(t, scripts, func(t *testing.T, s stage.Server) {
 		p := newPlayer(s, keysOf(0))
 		first := p.must(t, p.early())
-		require.Equal(t, lua.Waiting, first.Status)
+		require.Equal(t, wire.Waiting, first.Status)
 		s.Pass(stage.Millisecond)
 		p.Now = s.Now()
 		require.Equal(t, first.Arrival, p.must(t, p.early()).Arrival)
-		require.Equal(t, lua.Unset, p.must(t, p.asks(0)).Status, "for others it is not set")
-		require.Equal(t, lua.Unset, p.must(t, Down{}).Status)
+		require.Equal(t, wire.Unset, p.must(t, p.asks(0)).Status, "for others it is not set")
+		require.Equal(t, wire.Unset, p.must(t, Down{}).Status)
 		require.NoError(t, p.View(lua.Countdown.Inspect, 10, p.Model.View))
 		require.Equal(t, first.Arrival, p.must(t, p.sets(1)).Arrival)
-		require.Equal(t, lua.Waiting, p.must(t, p.asks(first.Arrival)).Status)
+		require.Equal(t, wire.Waiting, p.must(t, p.asks(first.Arrival)).Status)
 		p.must(t, Down{})
 		require.Greater(t, p.must(t, p.sets(1)).Arrival, first.Arrival)
-		require.Equal(t, lua.Granted, p.must(t, p.asks(first.Arrival)).Status)
+		require.Equal(t, wire.Granted, p.must(t, p.asks(first.Arrival)).Status)
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
-	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/internal/wire"
 )
 
 type happened = stage.Happened[*Latch]
@@ -46,7 +46,7 @@ func (j *judge) step(h happened) error {
 
 // untouched: what is late, or refused to set, changes nothing.
 func (j *judge) untouched(h happened) error {
-	if h.Reply.Status == lua.Late && fmt.Sprint(h.Before) != fmt.Sprint(h.After) && !lapsed(h) {
+	if h.Reply.Status == wire.Late && fmt.Sprint(h.Before) != fmt.Sprint(h.After) && !lapsed(h) {
 		return fmt.Errorf("late, but the keys changed from %v", h.Before)
 	}
 	return nil
@@ -69,7 +69,7 @@ func expires(h happened) error {
 			return fmt.Errorf("key %d has no expiry", i)
 		}
 	}
-	if h.Reply.Status == lua.Late || h.Reply.Status == lua.Unset || h.After[0].Left == 0 {
+	if h.Reply.Status == wire.Late || h.Reply.Status == wire.Unset || h.After[0].Left == 0 {
 		return nil // Who finds it not set does not use it.
 	}
 	if life := h.After[0].Number("lifetime") * stage.Millisecond; h.After[0].Left < life-stage.Stall {
@@ -112,13 +112,13 @@ func counts(h happened) error {
 			return fmt.Errorf("the count was set from %d to %d", before, after)
 		}
 	}
-	if downs && h.Reply.Status == lua.Done && int64(h.Reply.Place) != after {
+	if downs && h.Reply.Status == wire.Done && int64(h.Reply.Place) != after {
 		return fmt.Errorf("%d are left in the reply, %d in the latch", h.Reply.Place, after)
 	}
-	if downs && h.Reply.Status == lua.Unset && h.Before[0].Number("initial") != 0 && h.After[0].Left != 0 {
+	if downs && h.Reply.Status == wire.Unset && h.Before[0].Number("initial") != 0 && h.After[0].Left != 0 {
 		return fmt.Errorf("there is a latch, and the reply says there is none")
 	}
-	if downs && h.Reply.Status == lua.Done && before > 0 && after == before && h.After[0].Left != 0 {
+	if downs && h.Reply.Status == wire.Done && before > 0 && after == before && h.After[0].Left != 0 {
 		return fmt.Errorf("it was answered and has not counted")
 	}
 	return nil
@@ -156,13 +156,13 @@ func (j *judge) generations(h happened) error {
 func (j *judge) messages(h happened) error {
 	generation := stage.Decimal(h.Before[0].Number("generation"))
 	want := ""
-	if _, ok := h.Request.(Remove); ok && h.Reply.Status == lua.Done {
+	if _, ok := h.Request.(Remove); ok && h.Reply.Status == wire.Done {
 		want = "B " + generation
 	} else if h.Before[0].Number("count") == 1 && h.After[0].Left != 0 && h.After[0].Number("count") == 0 {
 		want = "O " + generation
 	}
 	if h.Muted && want != "" {
-		if !h.Reply.Has(lua.Unwoken) {
+		if !h.Reply.Has(wire.Unwoken) {
 			return fmt.Errorf("the message was refused, and the reply does not tell")
 		}
 		want = ""
@@ -196,26 +196,26 @@ func (j *judge) pass(h happened) error {
 		}
 		return "waits"
 	}
-	if j.blurred || h.Reply.Status == lua.Late {
+	if j.blurred || h.Reply.Status == wire.Late {
 		return nil
 	}
 	switch r := h.Request.(type) {
 	case Ask:
 		early = r.Early != 0
-		want := map[lua.Status]string{
-			lua.Granted: "passes", lua.Waiting: "waits", lua.Busy: "waits", lua.Refused: "forgotten", lua.Unset: "unset",
+		want := map[wire.Status]string{
+			wire.Granted: "passes", wire.Waiting: "waits", wire.Busy: "waits", wire.Refused: "forgotten", wire.Unset: "unset",
 		}[h.Reply.Status]
 		if got := verdict(r.Seen); got != want {
 			return fmt.Errorf("who has seen %d %s, the reply is %d", r.Seen, got, h.Reply.Status)
 		}
-		if h.Reply.Status == lua.Waiting && (h.Reply.Arrival != present || int64(h.Reply.Place) != h.After[0].Number("count")) {
+		if h.Reply.Status == wire.Waiting && (h.Reply.Arrival != present || int64(h.Reply.Place) != h.After[0].Number("count")) {
 			return fmt.Errorf("waits for %d with a count of %d", h.Reply.Arrival, h.Reply.Place)
 		}
 	case Check:
 		for i, state := range h.Reply.States {
 			state, _, _ = strings.Cut(state, " ")
 			want := map[string]string{
-				lua.StateGranted: "passes", lua.StateQueued: "waits", lua.StateForgotten: "forgotten",
+				wire.StateGranted: "passes", wire.StateQueued: "waits", wire.StateForgotten: "forgotten",
 			}[state]
 			if got := verdict(r.Tickets[i].Arrival); got != want && got != "unset" {
 				return fmt.Errorf("who has seen %d %s, the state is %s", r.Tickets[i].Arrival, got, state)

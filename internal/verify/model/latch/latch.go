@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -76,7 +77,7 @@ func (l *Latch) hearing(uncounted bool) (clients int, flags int64) {
 	case uncounted:
 		return 0, 0
 	case l.Blind:
-		return 0, lua.Uncounted
+		return 0, wire.Uncounted
 	}
 	return l.Ears, 0
 }
@@ -94,10 +95,10 @@ func (l *Latch) passes(seen int64) (passes, known bool) {
 	return known, known
 }
 
-func (l *Latch) publish(kind lua.MessageKind, generation int64) (flags int64) {
+func (l *Latch) publish(kind wire.MessageKind, generation int64) (flags int64) {
 	return l.Publish(fmt.Sprintf("%c %d", kind, generation))
 }
 
-func (l *Latch) reply(status lua.Status, now int64) lua.Tuple {
-	return lua.Tuple{Status: status, Now: now, Token: uint64(l.Generation), Place: -1}
+func (l *Latch) reply(status wire.Status, now int64) wire.Tuple {
+	return wire.Tuple{Status: status, Now: now, Token: uint64(l.Generation), Place: -1}
 }

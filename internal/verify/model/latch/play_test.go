@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -124,7 +125,7 @@ func (p *player) request(r Request, s step) error {
 	if err != nil {
 		return err
 	}
-	if ask, ok := r.(Ask); ok && !s.lost && one.Status == lua.Waiting {
+	if ask, ok := r.(Ask); ok && !s.lost && one.Status == wire.Waiting {
 		p.seen[ask.Ticket[0]-'a'] = one.Arrival
 	}
 	if !s.twice || !p.Server.Frozen() {
@@ -138,7 +139,7 @@ func (p *player) request(r Request, s step) error {
 	return sameTwice(p.Keys, r, one, two, first, p.State)
 }
 
-func (p *player) send(r Request) (lua.Tuple, error) {
+func (p *player) send(r Request) (wire.Tuple, error) {
 	h, err := p.Send(r)
 	if err == nil {
 		err = p.judge.step(h)
@@ -148,7 +149,7 @@ func (p *player) send(r Request) (lua.Tuple, error) {
 }
 
 // sameTwice: a request that is sent twice has the effect of one, and the same answer.
-func sameTwice(k lua.Keys, r Request, one, two lua.Tuple, first, second stage.State) error {
+func sameTwice(k lua.Keys, r Request, one, two wire.Tuple, first, second stage.State) error {
 	if r.Script() != lua.Countdown.Ask && r.Script() != lua.Countdown.Check {
 		return nil // It is lib/once that lets it have its effect once.
 	}

@@ -2,6 +2,7 @@ package latch
 
 import (
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -44,7 +45,7 @@ func (Ask) Script() *lua.Script { return lua.Countdown.Ask }
 
 // Args returns what the script gets.
 func (r Ask) Args() []string {
-	args := stage.Args(r.Ticket, r.Mode, r.NotAfter, r.Seen, "0", "0", !r.Uncounted, lua.PhaseHeld, "who")
+	args := stage.Args(r.Ticket, r.Mode, r.NotAfter, r.Seen, "0", "0", !r.Uncounted, wire.PhaseHeld, "who")
 	if r.Early != 0 {
 		args = append(args, stage.Decimal(r.Early))
 	}
@@ -78,9 +79,9 @@ func (Remove) Script() *lua.Script { return lua.LatchRemove.Plain() }
 func (r Remove) Args() []string { return stage.Args(r.Generation) }
 
 // Run tells whether the latch is open to one who has seen a generation of it.
-func (r Ask) Run(l *Latch, now int64) lua.Tuple {
+func (r Ask) Run(l *Latch, now int64) wire.Tuple {
 	if now > r.NotAfter { // R7
-		return lua.Tuple{Status: lua.Late, Now: now}
+		return wire.Tuple{Status: wire.Late, Now: now}
 	}
 	passes, known := l.passes(r.Seen)
 	if !known && r.Seen == 0 && r.Early != 0 {
@@ -90,19 +91,19 @@ func (r Ask) Run(l *Latch, now int64) lua.Tuple {
 		known = true
 	}
 	l.used(now)
-	reply := l.reply(lua.Waiting, now)
+	reply := l.reply(wire.Waiting, now)
 	switch {
 	case !known && r.Seen == 0:
-		reply.Status = lua.Unset
+		reply.Status = wire.Unset
 		return reply
 	case !known:
-		reply.Status, reply.States = lua.Refused, []string{lua.StateForgotten}
+		reply.Status, reply.States = wire.Refused, []string{wire.StateForgotten}
 		return reply
 	case passes:
-		reply.Status, reply.Place, reply.Arrival = lua.Granted, 0, l.Generation
+		reply.Status, reply.Place, reply.Arrival = wire.Granted, 0, l.Generation
 		return reply
-	case r.Mode == lua.Try:
-		reply.Status = lua.Busy
+	case r.Mode == wire.Try:
+		reply.Status = wire.Busy
 	}
 	reply.Place, reply.Arrival = l.Count, l.Generation
 	reply.Waiting, reply.Flags = l.hearing(r.Uncounted)
@@ -110,20 +111,20 @@ func (r Ask) Run(l *Latch, now int64) lua.Tuple {
 }
 
 // Run tells of each ticket whether it may pass.
-func (r Check) Run(l *Latch, now int64) lua.Tuple {
+func (r Check) Run(l *Latch, now int64) wire.Tuple {
 	if now > r.NotAfter {
-		return lua.Tuple{Status: lua.Late, Now: now}
+		return wire.Tuple{Status: wire.Late, Now: now}
 	}
 	l.used(now)
-	reply := l.reply(lua.Done, now)
+	reply := l.reply(wire.Done, now)
 	reply.Place, reply.Arrival = l.Count, l.Generation
 	reply.Waiting, reply.Flags = l.hearing(r.Uncounted)
 	for _, a := range r.Tickets {
-		state := lua.StateQueued + " " + stage.Decimal(l.Count)
+		state := wire.StateQueued + " " + stage.Decimal(l.Count)
 		if passes, known := l.passes(a.Arrival); !known {
-			state = lua.StateForgotten
+			state = wire.StateForgotten
 		} else if passes {
-			state = lua.StateGranted
+			state = wire.StateGranted
 		}
 		reply.States = append(reply.States, state)
 	}
@@ -131,8 +132,8 @@ func (r Check) Run(l *Latch, now int64) lua.Tuple {
 }
 
 // Run closes the latch unless it is closed.
-func (r Set) Run(l *Latch, now int64) lua.Tuple {
-	status := lua.Done
+func (r Set) Run(l *Latch, now int64) wire.Tuple {
+	status := wire.Done
 	switch {
 	case l.Initial == 0:
 		if l.Generation == 0 {
@@ -140,7 +141,7 @@ func (r Set) Run(l *Latch, now int64) lua.Tuple {
 		}
 		l.Count, l.Initial, l.Lifetime = r.Count, r.Count, r.Lifetime
 	case l.Count > 0:
-		status = lua.Refused
+		status = wire.Refused
 	default:
 		l.Generation++
 		l.Count, l.Initial, l.Lifetime = r.Count, r.Count, r.Lifetime
@@ -152,31 +153,31 @@ func (r Set) Run(l *Latch, now int64) lua.Tuple {
 }
 
 // Run counts down.
-func (Down) Run(l *Latch, now int64) lua.Tuple {
+func (Down) Run(l *Latch, now int64) wire.Tuple {
 	if l.Initial == 0 {
-		return l.reply(lua.Unset, now)
+		return l.reply(wire.Unset, now)
 	}
 	l.used(now)
 	counted := l.Count > 0
 	if counted {
 		l.Count--
 	}
-	reply := l.reply(lua.Done, now)
+	reply := l.reply(wire.Done, now)
 	reply.Place, reply.Arrival = l.Count, l.Generation
 	if counted && l.Count == 0 {
-		reply.Flags = l.publish(lua.MessageOpen, l.Generation)
+		reply.Flags = l.publish(wire.MessageOpen, l.Generation)
 	}
 	return reply
 }
 
 // Run deletes the latch.
-func (r Remove) Run(l *Latch, now int64) lua.Tuple {
-	reply := l.reply(lua.Refused, now)
+func (r Remove) Run(l *Latch, now int64) wire.Tuple {
+	reply := l.reply(wire.Refused, now)
 	if l.Generation == 0 || r.Generation != 0 && r.Generation != l.Generation {
 		return reply
 	}
-	reply.Status, reply.Place, reply.Arrival = lua.Done, l.Count, l.Generation
-	reply.Flags = l.publish(lua.MessageBroken, l.Generation)
+	reply.Status, reply.Place, reply.Arrival = wire.Done, l.Count, l.Generation
+	reply.Flags = l.publish(wire.MessageBroken, l.Generation)
 	l.Lose()
 	return reply
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -27,7 +28,7 @@ type Call struct {
 	Flags   int64
 	Skipped int
 	Expired int
-	Grants  []lua.Grant
+	Grants  []wire.Grant
 }
 
 // Begin is a call that begins.
@@ -67,11 +68,11 @@ func (c *Call) Suspect(client string) bool {
 // Doubt makes the client of a ticket a suspect, and tells it.
 func (c *Call) Doubt(ticket string) {
 	maps.DeleteFunc(c.line.Suspects, func(_ string, at int64) bool { return at <= c.Now-remembers })
-	client := lua.TicketClient(ticket)
+	client := wire.TicketClient(ticket)
 	c.line.Suspects[client] = c.Now
 	c.notes.Marked, c.Created = true, true
 	if client == c.Caller {
-		c.Flags |= lua.Suspected
+		c.Flags |= wire.Suspected
 	} else {
 		c.line.Publish(client, "S "+ticket)
 	}
@@ -101,7 +102,7 @@ func (c *Call) Calm() (marked bool) {
 // Shown takes it from a check that a client lives: by its mode, or as an answer to a call. What it shows is older than
 // what the script may find out.
 func (c *Call) Shown(client, mode string) {
-	if mode == lua.Proven || c.notes.Marked && c.line.Suspects[client] > c.Now {
+	if mode == wire.Proven || c.notes.Marked && c.line.Suspects[client] > c.Now {
 		delete(c.line.Suspects, client)
 		c.notes.Marked = c.notes.Marked && len(c.line.Suspects) > 0
 		c.line.Tidy()
@@ -115,7 +116,7 @@ func (c *Call) Roll() {
 		listed = callsListed
 	}
 	for _, a := range c.line.Queue[:min(len(c.line.Queue), listed)] {
-		client := lua.TicketClient(a.Ticket)
+		client := wire.TicketClient(a.Ticket)
 		if client == c.Caller || called[client] || len(called) == callsMost {
 			continue
 		}
@@ -168,9 +169,9 @@ func (c *Call) Resume() Pass {
 func (c *Call) Heads(p *Pass, most int) []lua.Arrival {
 	heads := c.line.Queue[p.Looked:min(p.Looked+most, len(c.line.Queue))]
 	for _, a := range heads {
-		client := lua.TicketClient(a.Ticket)
+		client := wire.TicketClient(a.Ticket)
 		if c.line.Blind && c.Counted && client != c.Caller && !c.Suspect(client) {
-			c.Flags |= lua.Uncounted
+			c.Flags |= wire.Uncounted
 		}
 	}
 	return heads
@@ -181,7 +182,7 @@ func (p *Pass) Past(a lua.Arrival) { p.Looked, p.last = p.Looked+1, a.Arrival }
 
 // Dead goes past a ticket whose client is not alive.
 func (c *Call) Dead(p *Pass, a lua.Arrival) {
-	client := lua.TicketClient(a.Ticket)
+	client := wire.TicketClient(a.Ticket)
 	if !c.Suspect(client) && !p.counted[client] {
 		p.counted[client] = true
 		p.silent, p.one = p.silent+1, client
@@ -198,7 +199,7 @@ func (c *Call) Forget() { c.notes.Scan, c.notes.Mark = nil, 0 }
 // Remember keeps how far a pass came, and asks for another.
 func (c *Call) Remember(p *Pass) {
 	c.notes.Scan = &Scan{p.silent, p.last, p.one}
-	c.Flags |= lua.More
+	c.Flags |= wire.More
 }
 
 // Spares sets the mark behind which nobody is dropped for the grant lease of the first ticket, unless
@@ -261,8 +262,8 @@ func (c *Call) Wait(ticket, mode string, given, head int64) (queued, entered boo
 		arrival = c.notes.High - head
 	}
 	if c.Suspect(c.Caller) {
-		c.Flags |= lua.Suspected
-	} else if mode == lua.Wait {
+		c.Flags |= wire.Suspected
+	} else if mode == wire.Wait {
 		entered = c.Enter(ticket, arrival, given != 0, head)
 		queued = true
 	}
@@ -284,7 +285,7 @@ func (c *Call) Place(ticket string, held bool) int {
 // Places adds to the states of tickets that wait how many are ahead of them.
 func (c *Call) Places(states []string, tickets []lua.Arrival, held bool) {
 	for i, a := range tickets {
-		if states[i] == lua.StateQueued || states[i] == lua.StateAgain {
+		if states[i] == wire.StateQueued || states[i] == wire.StateAgain {
 			states[i] += " " + strconv.Itoa(c.Place(a.Ticket, held))
 		}
 	}
@@ -302,8 +303,8 @@ func (c *Call) Clients() int {
 }
 
 // Reply is the long form of an answer.
-func (c *Call) Reply(status lua.Status, until int64, place, waiting int, arrival int64, states ...string) lua.Tuple {
-	return lua.Tuple{
+func (c *Call) Reply(status wire.Status, until int64, place, waiting int, arrival int64, states ...string) wire.Tuple {
+	return wire.Tuple{
 		Status: status, Now: c.Now, Token: uint64(c.notes.Token), Until: until,
 		Place: int64(place), Waiting: waiting, Arrival: arrival,
 		Flags: c.Flags, Skipped: c.Skipped, Expired: c.Expired, Grants: c.Grants, States: states,

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -28,7 +29,7 @@ type Says struct {
 // Happened is one script that ran, as seen from outside.
 type Happened struct {
 	Says
-	Reply          lua.Tuple
+	Reply          wire.Tuple
 	Sent           []stage.Message
 	Now            int64
 	Before, After  stage.State // the hash, the queue, the suspects
@@ -82,7 +83,7 @@ func (h *Happened) Reached(a lua.Arrival) bool {
 func (h *Happened) Dropped(queue []lua.Arrival, most int, grants bool, holds, excess func(ticket string) bool) (gone []string, err error) {
 	silent, alive := map[string]bool{}, false
 	for _, a := range queue {
-		client := lua.TicketClient(a.Ticket)
+		client := wire.TicketClient(a.Ticket)
 		lives := h.Living(client)
 		alive = alive || lives
 		if !lives && !h.Suspect(client) {
@@ -117,7 +118,7 @@ func (h *Happened) Placed(held bool) error {
 		}
 		return int64(rank)
 	}
-	if h.Ticket != "" && h.Reply.Status == lua.Waiting && h.Reply.Place >= 0 {
+	if h.Ticket != "" && h.Reply.Status == wire.Waiting && h.Reply.Place >= 0 {
 		if want := place(h.Ticket); want < 0 || h.Reply.Place != want {
 			return fmt.Errorf("place %d in the reply, %d in the queue", h.Reply.Place, want)
 		}
@@ -130,7 +131,7 @@ func (h *Happened) Placed(held bool) error {
 			break
 		}
 		kind, at, _ := strings.Cut(h.Reply.States[i], " ")
-		queued := kind == lua.StateQueued || kind == lua.StateAgain
+		queued := kind == wire.StateQueued || kind == wire.StateAgain
 		if want := place(a.Ticket); queued != (want >= 0) || queued && at != strconv.FormatInt(want, 10) {
 			return fmt.Errorf("%s is %q %s, its place is %d", a.Ticket, kind, at, want)
 		}
@@ -144,7 +145,7 @@ func (h *Happened) Room(took bool) error {
 	r := room{looked: h.Before[0].Members["looked"], now: h.Now, alive: h.Living, before: QueueOf(h.Before), after: QueueOf(h.After)}
 	switch {
 	case h.Ticket != "":
-		return r.asked(h.Ticket, h.Bound, h.Reply.Status == lua.Full, took)
+		return r.asked(h.Ticket, h.Bound, h.Reply.Status == wire.Full, took)
 	case len(h.Tickets) == 0:
 		return nil
 	}

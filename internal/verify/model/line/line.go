@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -44,7 +45,7 @@ const (
 const Estimated = -1
 
 // SameReply holds the reply of a script against that of the model.
-func SameReply(want, got lua.Tuple) error {
+func SameReply(want, got wire.Tuple) error {
 	if want.Waiting == Estimated && got.Waiting > 0 {
 		got.Waiting = Estimated
 	}
@@ -222,11 +223,11 @@ func Numbers(f map[string]string, numbers map[string]int64) {
 func (n *Notes) Reason(ticket string) string {
 	switch ticket {
 	case n.Forced:
-		return lua.StateForced
+		return wire.StateForced
 	case n.Lapsed:
-		return lua.StateExpired
+		return wire.StateExpired
 	}
-	return lua.StateForgotten
+	return wire.StateForgotten
 }
 
 // Terms are what the text of a ticket says.

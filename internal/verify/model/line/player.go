@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -26,7 +27,7 @@ func (l *Line) Queueing() *Line { return l }
 
 // A Slot is what a client knows of one of its tickets.
 type Slot struct {
-	Ticket  lua.Ticket
+	Ticket  wire.Ticket
 	Text    string
 	Arrival int64
 	Head    int64 // start of the first ask, µs
@@ -141,7 +142,7 @@ func (p *Player[M]) Compare() (err error) {
 }
 
 // Run runs a script, on a server that may refuse something to it.
-func (p *Player[M]) Run(s *lua.Script, args []string, run func() (lua.Tuple, error)) (lua.Tuple, error) {
+func (p *Player[M]) Run(s *lua.Script, args []string, run func() (wire.Tuple, error)) (wire.Tuple, error) {
 	l := p.Model.Queueing()
 	l.Mute, l.Blind = p.Muted, p.Blinded
 	p.Host.Deny(p.Muted, p.Blinded)
@@ -158,7 +159,7 @@ func (p *Player[M]) Run(s *lua.Script, args []string, run func() (lua.Tuple, err
 }
 
 // Answered holds a reply and messages against those of the model.
-func (p *Player[M]) Answered(want, reply lua.Tuple, sent []stage.Message) error {
+func (p *Player[M]) Answered(want, reply wire.Tuple, sent []stage.Message) error {
 	p.Highest = max(p.Highest, int64(reply.Token))
 	if err := SameReply(want, reply); err != nil {
 		return err
@@ -167,9 +168,9 @@ func (p *Player[M]) Answered(want, reply lua.Tuple, sent []stage.Message) error 
 }
 
 // Note counts what came of a request.
-func (p *Player[M]) Note(s *lua.Script, reply lua.Tuple, messages []stage.Message) {
+func (p *Player[M]) Note(s *lua.Script, reply wire.Tuple, messages []stage.Message) {
 	p.Seen[fmt.Sprintf("%s %d", s.Name, reply.Status)]++
-	for flag := int64(1); flag <= lua.Differs; flag *= 2 {
+	for flag := int64(1); flag <= wire.Differs; flag *= 2 {
 		if reply.Has(flag) {
 			p.Seen[fmt.Sprint("flag ", flag)]++
 		}
@@ -199,7 +200,7 @@ func (p *Player[M]) Crowd(s Step, scan *Scan, kind byte, permits int64) []lua.Ar
 	var tickets []lua.Arrival
 	for i := range s.Size {
 		p.Number++
-		t := lua.Ticket{Client: "dead" + strconv.FormatUint(p.Number, 10), Number: p.Number, Kind: kind, Permits: permits}
+		t := wire.Ticket{Client: "dead" + strconv.FormatUint(p.Number, 10), Number: p.Number, Kind: kind, Permits: permits}
 		if s.Single {
 			t.Client = "dead"
 		}
@@ -241,7 +242,7 @@ func (p *Player[M]) Terms(s Step, ahead int64) (notAfter, floor int64) {
 // Fresh is a slot with a new ticket.
 func (p *Player[M]) Fresh(s Step, kind byte, permits int64) Slot {
 	p.Number++
-	t := lua.Ticket{
+	t := wire.Ticket{
 		Client: stage.ClientName(s.Client), Number: p.Number, Kind: kind, Permits: permits,
 		Lease: time.Duration(s.Lease) * time.Millisecond, Grant: time.Duration(s.Grant) * time.Millisecond,
 	}
@@ -277,32 +278,32 @@ func (p *Player[M]) Find(ticket string) *Slot {
 }
 
 // Learn lets a client take in a reply as waitqueue does.
-func (p *Player[M]) Learn(r Says, reply lua.Tuple) {
+func (p *Player[M]) Learn(r Says, reply wire.Tuple) {
 	for _, g := range reply.Grants {
 		p.Granted(g.Ticket, g.Token)
 	}
 	if t := p.Find(r.Ticket); r.Ticket != "" && t != nil {
 		switch reply.Status {
-		case lua.Granted:
+		case wire.Granted:
 			p.Granted(r.Ticket, reply.Token)
-		case lua.Waiting:
+		case wire.Waiting:
 			t.Arrival = reply.Arrival
 			if reply.Place >= 0 {
 				t.Bound = nil
 			}
-		case lua.Late:
+		case wire.Late:
 		default:
 			t.Ended = true
 		}
 	}
-	if reply.Status != lua.Done {
+	if reply.Status != wire.Done {
 		return
 	}
 	for i, a := range r.Tickets {
 		t := p.Find(a.Ticket)
 		switch state, _, _ := strings.Cut(reply.States[i], " "); {
-		case t == nil || state == lua.StateGone:
-		case state == lua.StateFull || state == lua.StateExcess:
+		case t == nil || state == wire.StateGone:
+		case state == wire.StateFull || state == wire.StateExcess:
 			t.Ended = true
 		default:
 			t.Bound = nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -131,7 +132,7 @@ func (c *Call) look(most int64) (p Pass, living []int64, dead []string) {
 			return p, living, dead
 		}
 		for _, a := range heads {
-			if !c.Alive(lua.TicketClient(a.Ticket)) {
+			if !c.Alive(wire.TicketClient(a.Ticket)) {
 				c.Dead(&p, a)
 				dead = append(dead, a.Ticket)
 				continue
@@ -154,14 +155,14 @@ func (c *Call) Trim(tickets []lua.Arrival, bounds map[string]Bound, heads map[st
 	largest := int64(1)
 	var out []int
 	for i, a := range tickets {
-		if b, ok := bounds[a.Ticket]; ok && states[i] == lua.StateAgain && c.line.Dequeue(a.Ticket) {
+		if b, ok := bounds[a.Ticket]; ok && states[i] == wire.StateAgain && c.line.Dequeue(a.Ticket) {
 			out, largest = append(out, i), max(largest, b.Limit)
 		}
 	}
 	for _, i := range out {
 		a := tickets[i]
 		if oldest, full := c.Full(bounds[a.Ticket], largest); full {
-			states[i] = lua.StateFull + " " + strconv.Itoa(len(c.line.Queue)) + " " + stage.Decimal(oldest)
+			states[i] = wire.StateFull + " " + strconv.Itoa(len(c.line.Queue)) + " " + stage.Decimal(oldest)
 			any = true
 			continue
 		}
@@ -199,7 +200,7 @@ func (r room) asked(ticket string, b *Bound, full, took bool) error {
 
 // checked judges what a check says of each of its tickets.
 func (r room) checked(tickets []lua.Arrival, bounds map[string]Bound, states []string) error {
-	full := func(state string) bool { return strings.HasPrefix(state, lua.StateFull+" ") }
+	full := func(state string) bool { return strings.HasPrefix(state, wire.StateFull+" ") }
 	after := r.after
 	for i, state := range states {
 		b, bounded := bounds[tickets[i].Ticket]
@@ -211,10 +212,10 @@ func (r room) checked(tickets []lua.Arrival, bounds map[string]Bound, states []s
 		later := map[string]bool{}
 		for k, other := range states {
 			_, fresh := bounds[tickets[k].Ticket]
-			if k != i && (other == lua.StateGone || other == lua.StateGranted && !fresh) {
+			if k != i && (other == wire.StateGone || other == wire.StateGranted && !fresh) {
 				r.beside++
 			}
-			later[tickets[k].Ticket] = k > i && fresh && strings.HasPrefix(other, lua.StateAgain)
+			later[tickets[k].Ticket] = k > i && fresh && strings.HasPrefix(other, wire.StateAgain)
 		}
 		r.after = slices.DeleteFunc(slices.Clone(after), func(a lua.Arrival) bool { return later[a.Ticket] })
 		if err := r.judge(); bounded && err != nil {
@@ -230,7 +231,7 @@ func (r room) judge() error {
 	was, stays := slices.ContainsFunc(r.before, is), slices.ContainsFunc(r.after, is)
 	living := int64(0)
 	for _, a := range r.after {
-		if !is(a) && r.alive(lua.TicketClient(a.Ticket)) {
+		if !is(a) && r.alive(wire.TicketClient(a.Ticket)) {
 			living++
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
-	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/internal/wire"
 )
 
 // What a step of a history may do.
@@ -81,7 +81,7 @@ var (
 	leasts     = []int64{30000, 2000, 200000, 5000, 600000, 1000, 50, 1}
 	bounds     = []*Bound{nil, {Limit: 1}, nil, {Limit: 2}, nil, {Limit: 3}}
 	grants     = []int64{500, 2000, 1, 300000}
-	checkModes = []string{lua.Hears, lua.Hears, lua.Hears, lua.Hears, lua.Proven, lua.Proven, lua.Deaf, lua.Deaf}
+	checkModes = []string{wire.Hears, wire.Hears, wire.Hears, wire.Hears, wire.Proven, wire.Proven, wire.Deaf, wire.Deaf}
 	passes     = []int64{
 		1, 999, stage.Millisecond, 10 * stage.Millisecond, 300 * stage.Millisecond, 500 * stage.Millisecond,
 		stage.Second, stage.Second, 2 * stage.Second, 2 * stage.Second, 11 * stage.Second, 44 * stage.Second,
@@ -194,9 +194,9 @@ func (s Step) String() string {
 // Phase is that of what a step asks for.
 func (s Step) Phase() string {
 	if s.Final {
-		return lua.PhaseFinal
+		return wire.PhaseFinal
 	}
-	return lua.PhaseHeld
+	return wire.PhaseHeld
 }
 
 // Start tells what is not among the steps.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/latch"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -28,7 +29,7 @@ type Latch struct {
 // A Note is of the last request in a lane.
 type Note struct {
 	Number int64
-	Said   *lua.Tuple // nil: it was overtaken
+	Said   *wire.Tuple // nil: it was overtaken
 }
 
 // New returns a latch that nobody has used.
@@ -102,17 +103,17 @@ func (r Once) Args() []string {
 }
 
 // Run does what is asked unless it was done, or overtaken.
-func (r Once) Run(l *Latch, now int64) lua.Tuple {
+func (r Once) Run(l *Latch, now int64) wire.Tuple {
 	if now > r.NotAfter { // R7
-		return lua.Tuple{Status: lua.Late, Now: now}
+		return wire.Tuple{Status: wire.Late, Now: now}
 	}
 	last := l.Notes[r.Lane]
 	switch {
 	case last.Number == r.Number && last.Said != nil:
 		said := *last.Said
-		return lua.Tuple{Status: said.Status, Now: now, Token: said.Token, Place: said.Place, Arrival: said.Arrival, Flags: said.Flags, States: said.States}
+		return wire.Tuple{Status: said.Status, Now: now, Token: said.Token, Place: said.Place, Arrival: said.Arrival, Flags: said.Flags, States: said.States}
 	case last.Number >= r.Number:
-		return lua.Tuple{Status: lua.Late, Now: now}
+		return wire.Tuple{Status: wire.Late, Now: now}
 	}
 	said := r.Of.Run(l.Latch, now)
 	l.note(r.Lane, Note{r.Number, &said}, r.Repeats, now)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/latch"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -40,11 +41,11 @@ var plays = stage.Play[step]{
 }
 
 func TestScriptsDoWhatTheModelDoes(t *testing.T) {
-	sights := []string{"message O", "message B", "repeated", "overtaken", fmt.Sprint("flag ", lua.Unwoken)}
-	plays.Embedded(t, 1, 400, append(sights, stage.Statuses(map[*lua.Script][]lua.Status{
-		lua.LatchSet.Script:    {lua.Done, lua.Refused, lua.Late},
-		lua.LatchDown.Script:   {lua.Done, lua.Unset, lua.Late},
-		lua.LatchRemove.Script: {lua.Done, lua.Refused, lua.Late},
+	sights := []string{"message O", "message B", "repeated", "overtaken", fmt.Sprint("flag ", wire.Unwoken)}
+	plays.Embedded(t, 1, 400, append(sights, stage.Statuses(map[*lua.Script][]wire.Status{
+		lua.LatchSet.Script:    {wire.Done, wire.Refused, wire.Late},
+		lua.LatchDown.Script:   {wire.Done, wire.Unset, wire.Late},
+		lua.LatchRemove.Script: {wire.Done, wire.Refused, wire.Late},
 	})...))
 }
 
@@ -168,14 +169,14 @@ func (p *player) request(r Once) error {
 	if h.Before[1].Left == 0 {
 		clear(p.ran) // The notes are forgotten.
 	}
-	if known.Number == r.Number && h.Reply.Status != lua.Late {
+	if known.Number == r.Number && h.Reply.Status != wire.Late {
 		p.Seen["repeated"]++
 	}
 	key := fmt.Sprint(r.Lane, " ", r.Number)
 	if changed := len(h.Sent) > 0 || fmt.Sprint(h.Before[0].Members) != fmt.Sprint(h.After[0].Members); p.ran[key] && changed && h.After[0].Left != 0 {
 		return fmt.Errorf("request %s has changed the latch again, from %v to %v", key, h.Before[0].Members, h.After[0].Members)
 	}
-	if h.Reply.Status != lua.Late {
+	if h.Reply.Status != wire.Late {
 		for _, earlier := range p.sent {
 			if earlier.Lane == r.Lane && earlier.Number <= r.Number {
 				p.ran[fmt.Sprint(earlier.Lane, " ", earlier.Number)] = true

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -54,7 +55,7 @@ func (c *call) pass() *pass {
 
 // past goes past one head, and reports whether the pass ends with it.
 func (c *call) past(p *pass, a lua.Arrival) bool {
-	client := lua.TicketClient(a.Ticket)
+	client := wire.TicketClient(a.Ticket)
 	if !c.Alive(client) {
 		c.Dead(&p.Pass, a)
 		return false
@@ -74,7 +75,7 @@ func (c *call) past(p *pass, a lua.Arrival) bool {
 	switch {
 	case !ok:
 		p.strays, p.why = 1, met
-		c.Flags |= lua.More
+		c.Flags |= wire.More
 	case t.Permits > c.Hash.Limit:
 		p.excess = append(p.excess, a.Ticket)
 	default:
@@ -85,7 +86,7 @@ func (c *call) past(p *pass, a lua.Arrival) bool {
 		p.why = met
 	} else if len(p.grants)+len(p.excess) >= mostGrants {
 		p.why = met
-		c.Flags |= lua.More
+		c.Flags |= wire.More
 	}
 	return p.why == met
 }
@@ -99,7 +100,7 @@ func (c *call) advance() {
 	switch {
 	case p.alive:
 		if p.why == cutOff {
-			c.Flags |= lua.More
+			c.Flags |= wire.More
 		}
 		if p.why != met && (p.heard || !p.Deaf()) {
 			p.gone = p.Looked // The dead behind the last that was granted.
@@ -149,7 +150,7 @@ func (c *call) serve(p *pass) {
 		c.tell(m.client, m.grants)
 	}
 	for _, ticket := range p.excess {
-		if client := lua.TicketClient(ticket); client != c.Caller {
+		if client := wire.TicketClient(ticket); client != c.Caller {
 			c.Publish(client, fmt.Sprintf("X %s %d", ticket, c.Hash.Limit))
 		}
 	}
@@ -167,7 +168,7 @@ func (c *call) tell(client string, grants []lua.Arrival) {
 		b.WriteString(" ~" + c.Note)
 	}
 	if c.Publish(client, b.String()) {
-		c.Flags |= lua.Handed
+		c.Flags |= wire.Handed
 		return
 	}
 	for _, a := range grants {
@@ -176,7 +177,7 @@ func (c *call) tell(client string, grants []lua.Arrival) {
 		c.Enqueue(a.Ticket, a.Arrival)
 	}
 	c.Created = true
-	c.Flags |= lua.Unwoken
+	c.Flags |= wire.Unwoken
 }
 
 // forget clears what passes have left behind.

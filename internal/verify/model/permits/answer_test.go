@@ -12,6 +12,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -28,50 +29,50 @@ func (h *happened) messages() error {
 	fresh, before, after := h.fresh(), holdsOf(h.Before), holdsOf(h.After)
 	told, kinds := map[string]bool{}, map[string]bool{}
 	for _, s := range h.Sent {
-		m, err := lua.ParseMessage(s.Text)
+		m, err := wire.ParseMessage(s.Text)
 		if err != nil {
 			return err
 		}
-		if m.Kind != lua.MessageGrant && m.Kind != lua.MessageWanted && s.Client != lua.TicketClient(m.Ticket) {
+		if m.Kind != wire.MessageGrant && m.Kind != wire.MessageWanted && s.Client != wire.TicketClient(m.Ticket) {
 			return fmt.Errorf("%q was sent to %s", s.Text, s.Client)
 		}
-		if once := s.Client + s.Text[:1]; m.Kind != lua.MessageExcess && kinds[once] {
+		if once := s.Client + s.Text[:1]; m.Kind != wire.MessageExcess && kinds[once] {
 			return fmt.Errorf("%q was sent, the second of its kind to %s", s.Text, s.Client)
 		}
 		kinds[s.Client+s.Text[:1]] = len(m.Grants) != mostTold
 		_, held := before[m.Ticket]
 		_, holds := after[m.Ticket]
 		switch m.Kind {
-		case lua.MessageGrant:
+		case wire.MessageGrant:
 			for _, g := range m.Grants {
 				r, ok := fresh[g.Ticket]
-				if want := (lua.Grant{Ticket: g.Ticket, Token: uint64(r.token), At: h.Now, Until: r.until}); !ok || g != want ||
-					s.Client != lua.TicketClient(g.Ticket) || r.phase != "g" {
+				if want := (wire.Grant{Ticket: g.Ticket, Token: uint64(r.token), At: h.Now, Until: r.until}); !ok || g != want ||
+					s.Client != wire.TicketClient(g.Ticket) || r.phase != "g" {
 					return fmt.Errorf("%q was sent to %s for the grant %v", s.Text, s.Client, want)
 				}
 				told[g.Ticket] = true
 			}
-		case lua.MessageSuspect:
+		case wire.MessageSuspect:
 			if !held || holds || !h.Suspect(s.Client) {
 				return fmt.Errorf("%q was sent, and the client is no suspect", s.Text)
 			}
-		case lua.MessageLook:
+		case wire.MessageLook:
 			if end, ok := h.request.(End); ok && end.Rests && len(line.QueueOf(h.After)) > 0 && line.QueueOf(h.After)[0].Ticket == m.Ticket {
 				continue // The head is told that permits rest.
 			}
 			if h.After[2].Number(s.Client) != h.Now+line.AnswerTime || h.Reply.Expired == 0 {
 				return fmt.Errorf("%q was sent, though nothing lapsed, or the client is not marked for %d", s.Text, h.Now+line.AnswerTime)
 			}
-		case lua.MessageForced:
+		case wire.MessageForced:
 			if h.After[0].Members["forced"] != m.Ticket || holds {
 				return fmt.Errorf("%q was sent, and forced was %q", s.Text, h.After[0].Members["forced"])
 			}
-		case lua.MessageExcess:
+		case wire.MessageExcess:
 			t, _ := line.Read(m.Ticket)
 			if _, queued := h.After[1].Members[m.Ticket]; queued || t.Permits <= m.Limit || m.Limit != h.After[0].Number("limit") {
 				return fmt.Errorf("%q was sent", s.Text)
 			}
-		case lua.MessageWanted:
+		case wire.MessageWanted:
 			listed := slices.Contains(strings.Fields(h.Before[0].Members["wants"]), s.Client)
 			if !listed || m.Token > uint64(h.After[0].Number("token")) || h.After[0].Members["wants"] != "" {
 				return fmt.Errorf("%q was sent to %s, which is not to be told, or again", s.Text, s.Client)
@@ -82,7 +83,7 @@ func (h *happened) messages() error {
 	}
 	ask, _ := h.request.(Ask)
 	for ticket := range fresh {
-		if want := ticket != ask.Ticket && lua.TicketClient(ticket) != h.Caller; want != told[ticket] {
+		if want := ticket != ask.Ticket && wire.TicketClient(ticket) != h.Caller; want != told[ticket] {
 			return fmt.Errorf("%s was granted, and its client was told by message: %t", ticket, told[ticket])
 		}
 	}
@@ -95,13 +96,13 @@ func (h *happened) suspected(before, after map[string]record) error {
 		return nil
 	}
 	for ticket, r := range before {
-		client := lua.TicketClient(ticket)
+		client := wire.TicketClient(ticket)
 		end, ended := h.request.(End)
 		if _, there := after[ticket]; there || r.until > h.Now || r.phase == "f" || ended && end.Ticket == ticket {
 			continue
 		}
 		tells := func(m stage.Message) bool { return m.Client == client && strings.HasPrefix(m.Text, "S ") }
-		told := client == h.Caller && h.Reply.Has(lua.Suspected) || slices.ContainsFunc(h.Sent, tells)
+		told := client == h.Caller && h.Reply.Has(wire.Suspected) || slices.ContainsFunc(h.Sent, tells)
 		if !h.Suspect(client) || !told && !h.Muted {
 			return fmt.Errorf("%s is over, and its client is a suspect: %t, and was told: %t", ticket, h.Suspect(client), told)
 		}
@@ -115,24 +116,24 @@ func (h *happened) answer() error {
 	told := map[string]bool{}
 	for _, g := range h.Reply.Grants {
 		r, ok := after[g.Ticket]
-		want := lua.Grant{Ticket: g.Ticket, Token: uint64(r.token), At: h.Now, Until: r.until}
-		if !ok || g != want || lua.TicketClient(g.Ticket) != h.Caller || told[g.Ticket] {
+		want := wire.Grant{Ticket: g.Ticket, Token: uint64(r.token), At: h.Now, Until: r.until}
+		if !ok || g != want || wire.TicketClient(g.Ticket) != h.Caller || told[g.Ticket] {
 			return fmt.Errorf("reports the grant %v, there is %v", g, want)
 		}
 		told[g.Ticket] = true
 	}
 	ask, asks := h.request.(Ask)
 	for ticket := range h.fresh() {
-		if lua.TicketClient(ticket) == h.Caller && !told[ticket] && ticket != ask.Ticket {
+		if wire.TicketClient(ticket) == h.Caller && !told[ticket] && ticket != ask.Ticket {
 			return fmt.Errorf("granted %s and did not tell", ticket)
 		}
 	}
-	if asks && h.Reply.Status != lua.Granted && h.Reply.Status != lua.Late {
-		if r, holds := after[ask.Ticket]; holds && h.Reply.Status != lua.Mismatch {
+	if asks && h.Reply.Status != wire.Granted && h.Reply.Status != wire.Late {
+		if r, holds := after[ask.Ticket]; holds && h.Reply.Status != wire.Mismatch {
 			return fmt.Errorf("%s holds until %d and is told %d", ask.Ticket, r.until, h.Reply.Status)
 		}
 	}
-	if h.Reply.Status != lua.Granted {
+	if h.Reply.Status != wire.Granted {
 		return nil
 	}
 	ticket := h.request.Args()[0]
@@ -143,7 +144,7 @@ func (h *happened) answer() error {
 	if left := r.until - h.Now; left > r.lease || left <= 0 {
 		return fmt.Errorf("granted for %d µs, with a lease of %d", left, r.lease)
 	}
-	if asks && ask.Mode == lua.Drain && int64(h.Reply.Place) != r.permits {
+	if asks && ask.Mode == wire.Drain && int64(h.Reply.Place) != r.permits {
 		return fmt.Errorf("drained %d, and %d are held", h.Reply.Place, r.permits)
 	}
 	return nil
@@ -154,16 +155,16 @@ func (h *happened) answer() error {
 func (h *happened) untouched() error {
 	ask, asks := h.request.(Ask)
 	_, renews := h.request.(Renew)
-	if asks && (h.Reply.Status == lua.Busy || h.Reply.Status == lua.Excess) {
+	if asks && (h.Reply.Status == wire.Busy || h.Reply.Status == wire.Excess) {
 		_, was := h.Before[1].Members[ask.Ticket]
-		if _, is := h.After[1].Members[ask.Ticket]; is && (!was || h.Reply.Status == lua.Excess) {
+		if _, is := h.After[1].Members[ask.Ticket]; is && (!was || h.Reply.Status == wire.Excess) {
 			return fmt.Errorf("%s is queued", ask.Ticket)
 		}
 		if h.Before[0].Members["high"] != h.After[0].Members["high"] {
 			return fmt.Errorf("%s took an arrival", ask.Ticket)
 		}
 	}
-	if h.Reply.Status != lua.Late && h.Reply.Status != lua.Mismatch && !(renews && h.Reply.Status == lua.Refused) {
+	if h.Reply.Status != wire.Late && h.Reply.Status != wire.Mismatch && !(renews && h.Reply.Status == wire.Refused) {
 		return nil
 	}
 	for i := range h.After {
@@ -182,22 +183,22 @@ func names(r Request, ticket string) bool {
 }
 
 // sameTwice: a request that is sent twice has the effect of one (I8).
-func sameTwice(k lua.Keys, r Request, one, two lua.Tuple, first, second stage.State) error {
-	const unsettled = lua.More | lua.Unwoken
+func sameTwice(k lua.Keys, r Request, one, two wire.Tuple, first, second stage.State) error {
+	const unsettled = wire.More | wire.Unwoken
 	if (one.Flags|two.Flags)&unsettled != 0 {
 		return nil
 	}
-	if _, ok := r.(Force); ok && one.Status == lua.Refused {
+	if _, ok := r.(Force); ok && one.Status == wire.Refused {
 		return nil // It says itself that the first may grant what the second frees.
 	}
-	if two.Expired > 0 || (one.Flags^two.Flags)&(lua.Stepped|lua.Uncounted) != 0 {
+	if two.Expired > 0 || (one.Flags^two.Flags)&(wire.Stepped|wire.Uncounted) != 0 {
 		return nil // What is granted at once, or queued in a usual case, does not look after other holds.
 	}
-	if one.Flags&two.Flags&lua.Stepped != 0 {
+	if one.Flags&two.Flags&wire.Stepped != 0 {
 		return nil // The first one frees what ended last, and the second cuts a lease that ended before that.
 	}
 	ask, asks := r.(Ask)
-	if c, ok := r.(Check); ok && c.Mode == lua.Proven && one.Expired > 0 {
+	if c, ok := r.(Check); ok && c.Mode == wire.Proven && one.Expired > 0 {
 		return nil // The second proof is taken for one of what the first has found out.
 	}
 	if first[0].Number("mark") != 0 || len(one.Grants) > 0 && len(first[1].Members) > 0 {
@@ -235,10 +236,10 @@ func sameTwice(k lua.Keys, r Request, one, two lua.Tuple, first, second stage.St
 	if _, ok := r.(Check); ok {
 		for i, state := range one.States {
 			kind, place, _ := strings.Cut(state, " ")
-			if kind == lua.StateAgain {
-				state = lua.StateQueued + " " + place
+			if kind == wire.StateAgain {
+				state = wire.StateQueued + " " + place
 			}
-			if kind == lua.StateGone && strings.HasPrefix(two.States[i], lua.StateFull) {
+			if kind == wire.StateGone && strings.HasPrefix(two.States[i], wire.StateFull) {
 				continue // It was queued, which its client did not know.
 			}
 			if state != two.States[i] {
@@ -252,15 +253,15 @@ func sameTwice(k lua.Keys, r Request, one, two lua.Tuple, first, second stage.St
 // scene lets "a" hold, with a lease that is over or not, and the others wait.
 func (p *player) scene(t *testing.T, over bool) (holder string, token uint64) {
 	t.Helper()
-	holder = ticket("a", 1, lua.Write, p.limit)
+	holder = ticket("a", 1, wire.Write, p.limit)
 	if over {
 		holder = "a:1:w:" + stage.Decimal(p.limit) + ":1:1"
 	}
-	token = p.must(t, p.asks(holder, lua.Try)).Token
+	token = p.must(t, p.asks(holder, wire.Try)).Token
 	require.NoError(t, p.Hear(1, true))
 	require.NoError(t, p.Hear(2, true))
 	require.NoError(t, p.put([]lua.Arrival{
-		{Ticket: ticket("b", 1, lua.Read, 1), Arrival: p.Now - 10}, {Ticket: ticket("c", 1, lua.Write, p.limit), Arrival: p.Now - 9},
+		{Ticket: ticket("b", 1, wire.Read, 1), Arrival: p.Now - 10}, {Ticket: ticket("c", 1, wire.Write, p.limit), Arrival: p.Now - 9},
 	}))
 	if over {
 		p.Host.Pass(2 * stage.Millisecond)
@@ -272,19 +273,19 @@ func (p *player) scene(t *testing.T, over bool) (holder string, token uint64) {
 
 // everything are requests of every script, from the holder and from others.
 func (p *player) everything(holder string, token uint64) map[string]Request {
-	b := lua.Arrival{Ticket: ticket("b", 1, lua.Read, 1), Arrival: p.Now - 10}
-	reader := ticket("d", 1, lua.Read, 1)
+	b := lua.Arrival{Ticket: ticket("b", 1, wire.Read, 1), Arrival: p.Now - 10}
+	reader := ticket("d", 1, wire.Read, 1)
 	return map[string]Request{
-		"wait":         p.asks(reader, lua.Wait),
-		"look":         p.asks(reader, lua.Look),
-		"try":          p.asks(reader, lua.Try),
+		"wait":         p.asks(reader, wire.Wait),
+		"look":         p.asks(reader, wire.Look),
+		"try":          p.asks(reader, wire.Try),
 		"release":      End{Ticket: holder},
 		"leave":        End{Ticket: b.Ticket},
-		"renew":        Renew{Ticket: holder, Token: int64(token), Lease: 1000, Phase: lua.PhaseHeld, NotAfter: p.later()},
-		"check":        p.looks("b", lua.Hears, b),
-		"deaf check":   p.looks("b", lua.Deaf, b),
-		"proven check": p.looks("b", lua.Proven, b),
-		"mere look":    p.looks("d", lua.Hears),
+		"renew":        Renew{Ticket: holder, Token: int64(token), Lease: 1000, Phase: wire.PhaseHeld, NotAfter: p.later()},
+		"check":        p.looks("b", wire.Hears, b),
+		"deaf check":   p.looks("b", wire.Deaf, b),
+		"proven check": p.looks("b", wire.Proven, b),
+		"mere look":    p.looks("d", wire.Hears),
 		"force":        Force{Ticket: holder},
 		"resize":       Resize{Permits: p.limit},
 		"downgrade":    Downgrade{Ticket: holder, Token: int64(token), NotAfter: p.later()},
@@ -384,7 +385,7 @@ func TestFullMemoryLeavesNothingOfWhatWouldBeNew(t *testing.T) {
 	server := stage.Serve(t, scripts...)
 	for name := range newPlayer(server, "bounds", true, 0).everything("", 0) {
 		p := newPlayer(server, "bounds", true, 0)
-		r := p.everything(ticket("a", 1, lua.Write, p.limit), 1)[name]
+		r := p.everything(ticket("a", 1, wire.Write, p.limit), 1)[name]
 		before := p.State.Text(p.Keys)
 		server.Server.Do("CONFIG", "SET", "maxmemory", "1")
 		reply, err := p.run(r)
@@ -407,7 +408,7 @@ func TestFullMemoryLeavesNothingOfWhatWouldBeNew(t *testing.T) {
 // Permits that are free, and that the head could have, go to it by a check, which a look with others leaves to it.
 func TestALookWithOthersLeavesFreePermitsToACheck(t *testing.T) {
 	h, k := stage.Embed(t, scripts...), lua.Semaphore.Keys("model", "free")
-	ask := Ask{Ticket: "a:1:p:1:10000:2000", Mode: lua.Wait, NotAfter: h.Now(), Phase: lua.PhaseHeld, Who: "who", Limit: 2}
+	ask := Ask{Ticket: "a:1:p:1:10000:2000", Mode: wire.Wait, NotAfter: h.Now(), Phase: wire.PhaseHeld, Who: "who", Limit: 2}
 	_, err := ask.Script().Tuple(h.Call(k.All(), ask.Script(), ask.Args()))
 	require.NoError(t, err)
 	require.NoError(t, h.Do("HSET", k.Lock, "high", stage.Decimal(h.Now())).Error())

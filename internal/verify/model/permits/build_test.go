@@ -5,6 +5,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -12,17 +13,17 @@ import (
 func (p *player) kind(s step) (byte, int64) {
 	switch {
 	case p.locks && s.Permits%3 == 0:
-		return lua.Write, p.limit
+		return wire.Write, p.limit
 	case p.locks:
-		return lua.Read, 1
-	case s.Mode == lua.Drain:
-		return lua.Permit, 0
+		return wire.Read, 1
+	case s.Mode == wire.Drain:
+		return wire.Permit, 0
 	}
 	n := [...]int64{1, 1, 1, 2, 1, 3, p.limit, p.limit - 1}[s.Permits%8]
 	if s.Permits == 8 {
 		n = p.limit + 1
 	}
-	return lua.Permit, min(max(n, 1), 1<<53-1)
+	return wire.Permit, min(max(n, 1), 1<<53-1)
 }
 
 // put queues tickets by hand, if there are any.
@@ -52,8 +53,8 @@ func (p *player) build(s step) Request {
 	}
 	switch s.Op {
 	case line.OpAsk:
-		if p.locks && s.Mode == lua.Drain {
-			s.Mode = lua.Try
+		if p.locks && s.Mode == wire.Drain {
+			s.Mode = wire.Try
 		}
 		if p.renumber(t, s); t.Arrival == 0 {
 			t.Head = s.Head
@@ -62,7 +63,7 @@ func (p *player) build(s step) Request {
 			Ticket: t.Text, Mode: s.Mode, NotAfter: notAfter, Arrival: t.Arrival, Head: t.Head, Floor: floor,
 			Uncounted: s.Blank, Phase: s.Phase(), Who: "who of: " + stage.ClientName(s.Client), Limit: limit, Born: born,
 		}
-		if s.Mode == lua.Wait || s.Mode == lua.Look {
+		if s.Mode == wire.Wait || s.Mode == wire.Look {
 			r.Bound = t.Bound
 		}
 		return r
@@ -107,13 +108,13 @@ func (p *player) build(s step) Request {
 		Client: stage.ClientName(s.Client), Mode: s.Mode, NotAfter: notAfter, Floor: floor, Uncounted: s.Blank, Limit: limit, Born: born,
 	}
 	r.Tickets, r.Bounds, r.Heads = p.Waiting(s)
-	r.Together = s.Mode == lua.Hears && len(r.Bounds) == 0 && s.Choice%4 != 0
+	r.Together = s.Mode == wire.Hears && len(r.Bounds) == 0 && s.Choice%4 != 0
 	return r
 }
 
 // renumber gives a slot a new ticket where the last one has ended, and for each try.
 func (p *player) renumber(t *line.Slot, s step) {
-	tries := s.Mode == lua.Try || s.Mode == lua.Drain
+	tries := s.Mode == wire.Try || s.Mode == wire.Drain
 	if t.Text != "" && !t.Ended && !s.Fresh && !tries && t.Ticket.Permits > 0 {
 		return
 	}
@@ -140,7 +141,7 @@ var (
 	limits    = []int64{3, 1, 2, 5, 3, 16, 4, 1<<53 - 1}
 	histories = line.Histories{
 		Slots: slots, Longest: 2 * day, Limits: true,
-		AskModes: []string{lua.Wait, lua.Wait, lua.Wait, lua.Wait, lua.Wait, lua.Look, lua.Try, lua.Drain},
+		AskModes: []string{wire.Wait, wire.Wait, wire.Wait, wire.Wait, wire.Wait, wire.Look, wire.Try, wire.Drain},
 		Ops: stage.Weights{
 			{line.OpAsk, 28}, {line.OpEnd, 11}, {line.OpRenew, 6}, {line.OpCheck, 10}, {line.OpForce, 4}, {line.OpResize, 5},
 			{line.OpDowngrade, 3}, {line.OpInspect, 1}, {line.OpRepeat, 3}, {line.OpHear, 3}, {line.OpHush, 3}, {line.OpPass, 6},

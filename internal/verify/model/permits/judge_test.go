@@ -8,6 +8,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -59,7 +60,7 @@ func (j *judge) counts(h happened) error {
 			want = was("limit")
 		}
 	}
-	if refused := h.Reply.Status == lua.Mismatch; refused && (born != 0 || !fixed) {
+	if refused := h.Reply.Status == wire.Mismatch; refused && (born != 0 || !fixed) {
 		return errors.New("refused for what it states, which may change")
 	}
 	believed := func(at int64) int64 {
@@ -68,7 +69,7 @@ func (j *judge) counts(h happened) error {
 		}
 		return at
 	}
-	if h.Reply.Status == lua.Late || was("limit") == 0 || is("limit") == 0 {
+	if h.Reply.Status == wire.Late || was("limit") == 0 || is("limit") == 0 {
 		return nil
 	}
 	switch newer := believed(born) > believed(was("born")); {
@@ -119,9 +120,9 @@ func holdsOf(s stage.State) map[string]record {
 func says(r Request) line.Says {
 	switch r := r.(type) {
 	case Ask:
-		return line.Says{Caller: lua.TicketClient(r.Ticket), Floor: r.Floor, Uncounted: r.Uncounted, Ticket: r.Ticket, Bound: r.Bound}
+		return line.Says{Caller: wire.TicketClient(r.Ticket), Floor: r.Floor, Uncounted: r.Uncounted, Ticket: r.Ticket, Bound: r.Bound}
 	case End:
-		return line.Says{Caller: lua.TicketClient(r.Ticket), Floor: r.Floor, Uncounted: r.Uncounted}
+		return line.Says{Caller: wire.TicketClient(r.Ticket), Floor: r.Floor, Uncounted: r.Uncounted}
 	case Check:
 		return line.Says{Caller: r.Client, Floor: r.Floor, Uncounted: r.Uncounted, Tickets: r.Tickets, Bounds: r.Bounds}
 	case Force:
@@ -129,7 +130,7 @@ func says(r Request) line.Says {
 	case Resize:
 		return line.Says{Floor: r.Floor, Uncounted: r.Uncounted}
 	case Downgrade:
-		return line.Says{Caller: lua.TicketClient(r.Ticket), Floor: r.Floor, Uncounted: r.Uncounted}
+		return line.Says{Caller: wire.TicketClient(r.Ticket), Floor: r.Floor, Uncounted: r.Uncounted}
 	}
 	return line.Says{}
 }
@@ -146,7 +147,7 @@ func whole(s stage.State) bool {
 func (h *happened) fresh() map[string]record {
 	before, fresh := holdsOf(h.Before), map[string]record{}
 	for ticket, r := range holdsOf(h.After) {
-		if lua.Rests(ticket) {
+		if wire.Rests(ticket) {
 			continue // Nobody has it.
 		}
 		if old, there := before[ticket]; !there || old.since != r.since || old.token != r.token {
@@ -170,7 +171,7 @@ func expiry(h happened) error {
 		return nil
 	}
 	resized := h.After[0].Members["limit"] != h.After[0].Members["stated"]
-	if left := h.After[0].Left; resized && h.request.Script() == lua.Resize.Plain() && h.Reply.Status == lua.Done && left < resizedFor-stage.Second {
+	if left := h.After[0].Left; resized && h.request.Script() == lua.Resize.Plain() && h.Reply.Status == wire.Done && left < resizedFor-stage.Second {
 		return fmt.Errorf("the limit that was set is forgotten in %d µs", left)
 	}
 	for ticket, r := range holdsOf(h.After) {
@@ -217,15 +218,15 @@ func (j *judge) tokens(h happened) error {
 	for ticket, r := range h.fresh() {
 		t, _ := line.Read(ticket)
 		rises := r.token > j.highest || j.lost && h.Now <= j.highest
-		if kind, there := given[r.token]; there && (kind != lua.Read || t.Kind != lua.Read) {
+		if kind, there := given[r.token]; there && (kind != wire.Read || t.Kind != wire.Read) {
 			return fmt.Errorf("%s was given token %d, and so was another", ticket, r.token)
 		}
 		beside := len(before) > 0 && h.Before[0].Number("group") == r.token
 		for other, o := range before {
 			was, _ := line.Read(other)
-			beside = beside || was.Kind == lua.Read && o.token == r.token
+			beside = beside || was.Kind == wire.Read && o.token == r.token
 		}
-		shares := t.Kind == lua.Read && beside && r.token >= j.highest
+		shares := t.Kind == wire.Read && beside && r.token >= j.highest
 		forged := h.Floor >= h.Now+line.ForgedAhead
 		if !shares && (!rises || r.token < h.Now) || r.token <= h.Floor && !forged && !(shares && r.token == h.Floor) {
 			return fmt.Errorf("%s was given token %d after %d, floor %d, at %d", ticket, r.token, j.highest, h.Floor, h.Now)
@@ -239,7 +240,7 @@ func (j *judge) tokens(h happened) error {
 		if r.until != h.Now+lease || r.lease != lease {
 			return fmt.Errorf("%s was granted at %d until %d, not for %d", ticket, h.Now, r.until, lease)
 		}
-		if ask, ok := h.request.(Ask); r.permits != t.Permits && !(ok && ask.Mode == lua.Drain) {
+		if ask, ok := h.request.(Ask); r.permits != t.Permits && !(ok && ask.Mode == wire.Drain) {
 			return fmt.Errorf("%s was given %d permits", ticket, r.permits)
 		}
 	}
@@ -259,7 +260,7 @@ func (h *happened) capacity() error {
 	holds := holdsOf(h.After)
 	for ticket, r := range holds {
 		used += r.permits
-		if t, _ := line.Read(ticket); t.Kind == lua.Write && r.permits > 1 && len(holds) > 1 {
+		if t, _ := line.Read(ticket); t.Kind == wire.Write && r.permits > 1 && len(holds) > 1 {
 			return fmt.Errorf("%s writes beside %d others", ticket, len(holds)-1)
 		}
 	}

@@ -6,12 +6,13 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
 // together is a look as semaphore/checks has it, and reports whether nothing is to be done, nor news, of any of the tickets.
 // The keys are prolonged for the first such ticket, and where a check does it.
-func (r Check) together(l *Lock, now int64) (lua.Tuple, bool) {
+func (r Check) together(l *Lock, now int64) (wire.Tuple, bool) {
 	c := l.call(now, r.Client, 0, !r.Uncounted, 0, 0)
 	h, size := &l.Hash, len(l.Queue)
 	_, marked := l.Suspects[r.Client]
@@ -28,9 +29,9 @@ func (r Check) together(l *Lock, now int64) (lua.Tuple, bool) {
 			c.Created = true
 			c.keep(size)
 		}
-		states = append(states, fmt.Sprint(lua.StateQueued, " ", c.Place(a.Ticket, true)))
+		states = append(states, fmt.Sprint(wire.StateQueued, " ", c.Place(a.Ticket, true)))
 	}
-	return c.reply(lua.Done, -1, 0, 0, states...), len(states) > 0 && len(states) == len(r.Tickets)
+	return c.reply(wire.Done, -1, 0, 0, states...), len(states) > 0 && len(states) == len(r.Tickets)
 }
 
 // lasts reports whether there are leases, of which none is over, and the last ends when it can.
@@ -62,9 +63,9 @@ func (r Check) waits(c *call) bool {
 
 // Run queues again what is neither queued nor granted, serves the queue, and tells the state of each
 // ticket.
-func (r Check) Run(l *Lock, now int64) lua.Tuple {
+func (r Check) Run(l *Lock, now int64) wire.Tuple {
 	if now > r.NotAfter {
-		return lua.Tuple{Status: lua.Late, Now: now}
+		return wire.Tuple{Status: wire.Late, Now: now}
 	}
 	if r.Together {
 		if reply, ok := r.together(l, now); ok {
@@ -87,24 +88,24 @@ func (r Check) Run(l *Lock, now int64) lua.Tuple {
 		t, _ := line.Read(a.Ticket)
 		switch {
 		case c.holds(a.Ticket):
-			states[i] = lua.StateGranted
+			states[i] = wire.StateGranted
 			if l.Hash.Holds[a.Ticket].Phase == byMessage {
-				states[i] = lua.StateEarlier
+				states[i] = wire.StateEarlier
 			}
 			c.Grants = append(c.Grants, c.hold(a.Ticket))
 		case l.Hash.Limit != 0 && t.Permits > l.Hash.Limit:
-			states[i] = lua.StateExcess + " " + stage.Decimal(l.Hash.Limit)
+			states[i] = wire.StateExcess + " " + stage.Decimal(l.Hash.Limit)
 			l.Dequeue(a.Ticket)
 		case c.Enter(a.Ticket, a.Arrival, true, r.Heads[a.Ticket]):
-			states[i] = lua.StateAgain
+			states[i] = wire.StateAgain
 			c.wanted()
 		default:
-			states[i] = lua.StateQueued
+			states[i] = wire.StateQueued
 		}
 	}
-	deaf := r.Mode == lua.Deaf
+	deaf := r.Mode == wire.Deaf
 	if c.Suspect(r.Client) {
-		c.Flags |= lua.Suspected
+		c.Flags |= wire.Suspected
 		deaf = true
 	}
 	c.advance()
@@ -117,21 +118,21 @@ func (r Check) Run(l *Lock, now int64) lua.Tuple {
 	}
 	c.keep(len(l.Queue))
 	c.Places(states, r.Tickets, c.Used() > 0)
-	return c.reply(lua.Done, -1, c.Clients(), 0, states...)
+	return c.reply(wire.Done, -1, c.Clients(), 0, states...)
 }
 
 // outcome says which ticket was granted, and takes those of a deaf client out of the queue (R10).
 func (r Check) outcome(c *call, states []string, deaf bool) {
 	left := false
 	for i, a := range r.Tickets {
-		if !slices.Contains([]string{lua.StateQueued, lua.StateAgain}, states[i]) {
+		if !slices.Contains([]string{wire.StateQueued, wire.StateAgain}, states[i]) {
 			continue
 		}
 		if _, taken := c.taken[a.Ticket]; taken {
-			states[i] = lua.StateGranted
+			states[i] = wire.StateGranted
 		} else if deaf {
 			c.Dequeue(a.Ticket)
-			states[i], left = lua.StateGone, true
+			states[i], left = wire.StateGone, true
 		}
 	}
 	if left {
@@ -140,16 +141,16 @@ func (r Check) outcome(c *call, states []string, deaf bool) {
 }
 
 // Run takes the permits of one hold back, tells its client, and serves the queue.
-func (r Force) Run(l *Lock, now int64) lua.Tuple {
+func (r Force) Run(l *Lock, now int64) wire.Tuple {
 	c := l.call(now, "", r.Floor, !r.Uncounted, 0, 0)
 	size := len(l.Queue)
 	c.settle(false)
-	status, states := lua.Refused, []string(nil)
+	status, states := wire.Refused, []string(nil)
 	if c.holds(r.Ticket) {
 		c.free(r.Ticket, l.Holders[r.Ticket])
 		l.Hash.Forced = r.Ticket
-		l.Publish(lua.TicketClient(r.Ticket), "F "+r.Ticket+" lock")
-		status, states = lua.Done, []string{r.Ticket}
+		l.Publish(wire.TicketClient(r.Ticket), "F "+r.Ticket+" lock")
+		status, states = wire.Done, []string{r.Ticket}
 	}
 	c.advance()
 	c.keep(size)
@@ -157,11 +158,11 @@ func (r Force) Run(l *Lock, now int64) lua.Tuple {
 }
 
 // Run changes how many permits there are.
-func (r Resize) Run(l *Lock, now int64) lua.Tuple {
+func (r Resize) Run(l *Lock, now int64) wire.Tuple {
 	c := l.call(now, "", r.Floor, !r.Uncounted, r.Permits, 0)
 	h, size, before := &l.Hash, len(l.Queue), l.Hash.Limit
 	if h.Stated != 0 && h.Born == 0 {
-		return c.refuse(lua.Mismatch)
+		return c.refuse(wire.Mismatch)
 	}
 	stated := h.Stated
 	c.settle(false)
@@ -171,15 +172,15 @@ func (r Resize) Run(l *Lock, now int64) lua.Tuple {
 		h.Kept = max(h.Kept, now+resizedFor)
 	}
 	c.keep(size)
-	return c.reply(lua.Done, -1, size, 0, stage.Decimal(before))
+	return c.reply(wire.Done, -1, size, 0, stage.Decimal(before))
 }
 
 // Run turns a hold for writing into one for reading, and lets the readers at the head in.
-func (r Downgrade) Run(l *Lock, now int64) lua.Tuple {
+func (r Downgrade) Run(l *Lock, now int64) wire.Tuple {
 	if now > r.NotAfter {
-		return lua.Tuple{Status: lua.Late, Now: now}
+		return wire.Tuple{Status: wire.Late, Now: now}
 	}
-	c := l.call(now, lua.TicketClient(r.Ticket), r.Floor, !r.Uncounted, 0, 0)
+	c := l.call(now, wire.TicketClient(r.Ticket), r.Floor, !r.Uncounted, 0, 0)
 	size := len(l.Queue)
 	c.open()
 	c.settle(false)
@@ -196,9 +197,9 @@ func (r Downgrade) Run(l *Lock, now int64) lua.Tuple {
 	case ours:
 		return c.granted(r.Ticket, 0)
 	case known:
-		return c.reply(lua.Refused, -1, size, 0, lua.StateExpired)
+		return c.reply(wire.Refused, -1, size, 0, wire.StateExpired)
 	}
-	return c.reply(lua.Refused, -1, size, 0, l.Hash.Reason(r.Ticket))
+	return c.reply(wire.Refused, -1, size, 0, l.Hash.Reason(r.Ticket))
 }
 
 // View is what semaphore/inspect shows of the lock, of whose holders and tickets at most so many; stated is the
@@ -211,7 +212,7 @@ func (l *Lock) View(now int64, most int, stated int64) lua.View {
 	if v.Limit == 0 {
 		v.Limit = stated
 	}
-	phases := map[byte]string{byMessage: "granted", byReply: "granted", held: lua.PhaseHeld, final: lua.PhaseFinal, ranOut: lua.PhaseExpired}
+	phases := map[byte]string{byMessage: "granted", byReply: "granted", held: wire.PhaseHeld, final: wire.PhaseFinal, ranOut: wire.PhaseExpired}
 	for _, a := range l.ends() {
 		h, known := l.Hash.Holds[a.Ticket]
 		until := min(h.Since, now) + h.Least*stage.Millisecond
@@ -219,7 +220,7 @@ func (l *Lock) View(now int64, most int, stated int64) lua.View {
 		case a.Arrival <= now && h.Least > 0 && until > now:
 			most++ // It is told besides.
 			v.Holders = append(v.Holders, lua.Holder{
-				Ticket: resting(a.Ticket), Until: until, Since: h.Since, Permits: h.Permits, Phase: lua.PhaseExpired,
+				Ticket: resting(a.Ticket), Until: until, Since: h.Since, Permits: h.Permits, Phase: wire.PhaseExpired,
 				Token: uint64(h.Token), Count: 1, Who: h.Who,
 			})
 		case a.Arrival <= now:

@@ -6,6 +6,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -21,7 +22,7 @@ type player struct {
 func newPlayer(s stage.Host, name string, locks bool, limit int64) *player {
 	proto, born := lua.Semaphore, s.Now()-2*stage.Second
 	if locks {
-		proto, limit, born = lua.RWLock, lua.AllReaders, 0
+		proto, limit, born = lua.RWLock, wire.AllReaders, 0
 	}
 	p := line.NewPlayer(s, proto.Keys("model", name), New(), slots)
 	return &player{Player: p, limit: limit, born: born, locks: locks}
@@ -102,7 +103,7 @@ func (p *player) request(r Request, s step) error {
 }
 
 // run runs the script of a request.
-func (p *player) run(r Request) (lua.Tuple, error) {
+func (p *player) run(r Request) (wire.Tuple, error) {
 	keys := p.Keys.All()
 	if r, ok := r.(Renew); ok {
 		keys = p.Keys.Renewed()
@@ -122,9 +123,9 @@ func (p *player) run(r Request) (lua.Tuple, error) {
 }
 
 // send runs a request on both and holds the results against each other and the invariants.
-func (p *player) send(r Request) (lua.Tuple, error) {
+func (p *player) send(r Request) (wire.Tuple, error) {
 	muted, blinded := p.Muted, p.Blinded
-	reply, err := p.Run(r.Script(), r.Args(), func() (lua.Tuple, error) { return p.run(r) })
+	reply, err := p.Run(r.Script(), r.Args(), func() (wire.Tuple, error) { return p.run(r) })
 	if err != nil {
 		return reply, err
 	}
@@ -156,7 +157,7 @@ func (p *player) send(r Request) (lua.Tuple, error) {
 }
 
 // noNews holds a look with others against the check that it stands for: that would have nothing to do, and say the same.
-func (p *player) noNews(r Request, before, after *Lock, reply lua.Tuple) error {
+func (p *player) noNews(r Request, before, after *Lock, reply wire.Tuple) error {
 	c, ok := r.(Check)
 	if !ok || !c.Together {
 		return nil
@@ -182,13 +183,13 @@ func (p *player) noNews(r Request, before, after *Lock, reply lua.Tuple) error {
 }
 
 // note counts what came of a request.
-func (p *player) note(r Request, reply lua.Tuple, messages []stage.Message) {
+func (p *player) note(r Request, reply wire.Tuple, messages []stage.Message) {
 	p.Note(r.Script(), reply, messages)
-	if r, ok := r.(Renew); ok && r.Stays && reply.Status == lua.Granted {
+	if r, ok := r.(Renew); ok && r.Stays && reply.Status == wire.Granted {
 		p.Seen["stays"]++
 	}
 	for ticket := range p.State[3].Members {
-		if lua.Rests(ticket) {
+		if wire.Rests(ticket) {
 			p.Seen["rests "+r.Script().Name]++
 		}
 	}

@@ -3,6 +3,7 @@ package permits
 import (
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -112,7 +113,7 @@ func (r End) Args() []string {
 	args := stage.Args(r.Ticket, r.Token, r.Floor, !r.Uncounted)
 	switch {
 	case r.Rests:
-		args = append(args, r.Note, lua.EndRests)
+		args = append(args, r.Note, wire.EndRests)
 	case r.Note != "":
 		args = append(args, r.Note)
 	}

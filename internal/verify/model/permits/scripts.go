@@ -5,22 +5,22 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
-	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/internal/wire"
 )
 
 // Run takes permits if enough are free and nobody waits, else keeps a place in the queue.
-func (r Ask) Run(l *Lock, now int64) lua.Tuple {
+func (r Ask) Run(l *Lock, now int64) wire.Tuple {
 	if now > r.NotAfter { // R7
-		return lua.Tuple{Status: lua.Late, Now: now}
+		return wire.Tuple{Status: wire.Late, Now: now}
 	}
 	t, _ := line.Read(r.Ticket)
 	c := l.call(now, t.Client, r.Floor, !r.Uncounted, r.Limit, r.Born)
 	ok, differs := c.states()
 	if !ok {
-		return c.refuse(lua.Mismatch)
+		return c.refuse(wire.Mismatch)
 	}
 	if differs {
-		c.Flags |= lua.Differs
+		c.Flags |= wire.Differs
 	}
 	_, guarded := l.Holders[guard]
 	_, holds := l.Hash.Holds[r.Ticket]
@@ -32,17 +32,17 @@ func (r Ask) Run(l *Lock, now int64) lua.Tuple {
 	}
 	if !c.known && t.Permits > r.Limit {
 		l.Dequeue(r.Ticket)
-		return c.refuse(lua.Excess)
+		return c.refuse(wire.Excess)
 	}
 	usual := plain && lasting && t.Permits <= l.Hash.Limit && r.usual(c)
 	if usual && r.Bound != nil {
 		oldest, full, sure := c.Known(*r.Bound, r.Ticket)
 		if full {
-			return c.reply(lua.Full, -1, len(l.Queue), oldest)
+			return c.reply(wire.Full, -1, len(l.Queue), oldest)
 		}
 		usual = sure
 	}
-	c.plain = usual && r.Mode == lua.Wait
+	c.plain = usual && r.Mode == wire.Wait
 	c.settle(c.plain)
 	if c.fading() {
 		l.Hash.Kept, c.Created = now+resizedFor, true
@@ -53,7 +53,7 @@ func (r Ask) Run(l *Lock, now int64) lua.Tuple {
 		l.Dequeue(r.Ticket)
 	}
 	c.advance()
-	if r.Mode == lua.Drain {
+	if r.Mode == wire.Drain {
 		t.Permits = max(c.room(), 0)
 	}
 	if _, taken := c.taken[r.Ticket]; !holds && !taken && len(l.Queue) == 0 && t.Permits > 0 && t.Permits <= c.room() {
@@ -67,7 +67,7 @@ func (r Ask) Run(l *Lock, now int64) lua.Tuple {
 // not look whether the clock stepped back.
 func (r Ask) usual(c *call) bool {
 	h, size := &c.Hash, len(c.Queue)
-	if r.Mode != lua.Wait && (r.Mode != lua.Look || r.Bound == nil) || r.Arrival != 0 || r.Head != 0 || size == 0 || c.Rank(r.Ticket) >= 0 {
+	if r.Mode != wire.Wait && (r.Mode != wire.Look || r.Bound == nil) || r.Arrival != 0 || r.Head != 0 || size == 0 || c.Rank(r.Ticket) >= 0 {
 		return false
 	}
 	need := c.Watched(size + 1)
@@ -85,31 +85,31 @@ func (r Ask) usual(c *call) bool {
 }
 
 // outcome is what an ask answers when the queue was served.
-func (r Ask) outcome(c *call, permits int64) lua.Tuple {
+func (r Ask) outcome(c *call, permits int64) wire.Tuple {
 	if hold, ok := c.Hash.Holds[r.Ticket]; ok {
 		place := int64(0)
-		if r.Mode == lua.Drain {
+		if r.Mode == wire.Drain {
 			place = hold.Permits
 		}
 		return c.granted(r.Ticket, place)
 	}
 	switch {
 	case permits > c.Hash.Limit:
-		return c.refuse(lua.Excess)
-	case r.Mode == lua.Try || r.Mode == lua.Drain:
-		return c.reply(lua.Busy, -1, len(c.Queue), 0)
+		return c.refuse(wire.Excess)
+	case r.Mode == wire.Try || r.Mode == wire.Drain:
+		return c.reply(wire.Busy, -1, len(c.Queue), 0)
 	}
 	if r.Bound != nil && c.Rank(r.Ticket) < 0 {
 		if oldest, full := c.Full(*r.Bound, 0); full {
 			c.keep(len(c.Queue))
-			return c.reply(lua.Full, -1, len(c.Queue), oldest)
+			return c.reply(wire.Full, -1, len(c.Queue), oldest)
 		}
 	}
 	return r.queue(c)
 }
 
 // queue keeps a place for a client that hears and is not suspected, and tells any other its arrival.
-func (r Ask) queue(c *call) lua.Tuple {
+func (r Ask) queue(c *call) wire.Tuple {
 	queued, entered, arrival := c.Wait(r.Ticket, r.Mode, r.Arrival, r.Head)
 	if entered && !c.plain {
 		c.wanted()
@@ -126,12 +126,12 @@ func (r Ask) queue(c *call) lua.Tuple {
 	if _, taken := c.taken[r.Ticket]; taken {
 		return c.granted(r.Ticket, 0)
 	}
-	return c.reply(lua.Waiting, place, len(c.Queue), arrival)
+	return c.reply(wire.Waiting, place, len(c.Queue), arrival)
 }
 
 // Run takes a ticket out of the queue, gives back what it holds, and serves the queue (R9).
-func (r End) Run(l *Lock, now int64) lua.Tuple {
-	client := lua.TicketClient(r.Ticket)
+func (r End) Run(l *Lock, now int64) wire.Tuple {
+	client := wire.TicketClient(r.Ticket)
 	c := l.call(now, client, r.Floor, !r.Uncounted, 0, 0)
 	c.Note = r.Note
 	hold, known := l.Hash.Holds[r.Ticket]
@@ -141,7 +141,7 @@ func (r End) Run(l *Lock, now int64) lua.Tuple {
 		c.free(r.Ticket, now+hold.Lease)
 		c.cut(hold)
 		l.tidy()
-		return lua.Tuple{Status: lua.Done}
+		return wire.Tuple{Status: wire.Done}
 	}
 	left, rests := false, false
 	if freed {
@@ -164,19 +164,19 @@ func (r End) Run(l *Lock, now int64) lua.Tuple {
 	c.keep(size)
 	if rests && len(l.Queue) > 0 {
 		head := l.Queue[0].Ticket
-		c.Publish(lua.TicketClient(head), "L "+head)
+		c.Publish(wire.TicketClient(head), "L "+head)
 	}
 	if freed {
-		return c.reply(lua.Done, -1, size, 0)
+		return c.reply(wire.Done, -1, size, 0)
 	}
-	reason := lua.StateExpired
+	reason := wire.StateExpired
 	if !known {
 		reason = l.Hash.Reason(r.Ticket)
 	}
 	if !left {
 		c.unconfirmed(client)
 	}
-	return c.reply(lua.Refused, -1, size, 0, reason)
+	return c.reply(wire.Refused, -1, size, 0, reason)
 }
 
 // cut lets keys that were kept for a long lease live for a minute when the last hold has ended and nobody waits.
@@ -206,7 +206,7 @@ func (r End) usual(c *call) bool {
 	}
 	hears := func(t line.Terms) bool { return t.Client == c.Caller || c.Hears[t.Client] }
 	t, ok := line.Read(c.Queue[0].Ticket)
-	if !ok || t.Kind == lua.Read || t.Permits > h.Limit || !hears(t) {
+	if !ok || t.Kind == wire.Read || t.Permits > h.Limit || !hears(t) {
 		return false
 	}
 	need, left := max(c.Ahead(), c.Watched(len(c.Queue))), c.room()-t.Permits
@@ -228,25 +228,25 @@ func (c *call) unconfirmed(client string) {
 	for _, a := range all[:min(len(all), firstHolds)] {
 		phase := c.Hash.Holds[a.Ticket].Phase
 		_, told := c.taken[a.Ticket]
-		if lua.TicketClient(a.Ticket) == client && !told && (phase == byMessage || phase == byReply) {
+		if wire.TicketClient(a.Ticket) == client && !told && (phase == byMessage || phase == byReply) {
 			c.Grants = append(c.Grants, c.hold(a.Ticket))
 		}
 	}
 }
 
 // Run lets a hold last for another lease, and never revives one that has ended.
-func (r Renew) Run(l *Lock, now int64) lua.Tuple {
+func (r Renew) Run(l *Lock, now int64) wire.Tuple {
 	if now > r.NotAfter {
-		return lua.Tuple{Status: lua.Late, Now: now}
+		return wire.Tuple{Status: wire.Late, Now: now}
 	}
 	hold, known := l.Hash.Holds[r.Ticket]
 	if !known || hold.Token != r.Token || l.Holders[r.Ticket] <= now {
-		reason := lua.StateExpired
+		reason := wire.StateExpired
 		if !known || l.Holders[r.Ticket] == 0 {
 			reason = l.Hash.Reason(r.Ticket)
 		}
-		return lua.Tuple{
-			Status: lua.Refused, Now: now, Token: uint64(hold.Token), Place: -1, States: []string{reason},
+		return wire.Tuple{
+			Status: wire.Refused, Now: now, Token: uint64(hold.Token), Place: -1, States: []string{reason},
 		}
 	}
 	c := l.call(now, "", 0, false, 0, 0)
@@ -256,7 +256,7 @@ func (r Renew) Run(l *Lock, now int64) lua.Tuple {
 	l.Holders[r.Ticket] = now + hold.Lease
 	l.LockEnds = c.In(max(l.Hash.Kept, last+line.Spare) - now)
 	l.HoldersEnds = l.LockEnds
-	reply := lua.Tuple{Status: lua.Granted, Now: now, Token: uint64(hold.Token), Until: now + hold.Lease}
+	reply := wire.Tuple{Status: wire.Granted, Now: now, Token: uint64(hold.Token), Until: now + hold.Lease}
 	if r.Stays {
 		h, until := &l.Hash, hold.Since+r.Least*stage.Millisecond
 		h.Rests, h.Kept = max(h.Rests, until), max(h.Kept, until+line.Spare)
@@ -268,11 +268,11 @@ func (r Renew) Run(l *Lock, now int64) lua.Tuple {
 		l.tidy()
 		return reply
 	}
-	client := lua.TicketClient(r.Ticket) + " "
+	client := wire.TicketClient(r.Ticket) + " "
 	switch h := &l.Hash; {
 	case !r.Wants:
 	case len(l.Queue) > 0:
-		reply.Flags = lua.Wanted
+		reply.Flags = wire.Wanted
 	case len(h.Wants) >= mostWants:
 		h.Wants = client
 	case !strings.Contains(h.Wants, client):

@@ -7,7 +7,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
-	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/internal/wire"
 )
 
 // call is one script that runs.
@@ -18,15 +18,15 @@ type call struct {
 	born   int64 // when the caller was made; 0: it does not say
 	known  bool  // there was a limit when it began
 	lasts  int64
-	taken  map[string]lua.Grant // all that was granted
-	plain  bool                 // of an ask: nothing is unusual, so somebody waits already
-	change func()               // of the limit, or of who stated it
+	taken  map[string]wire.Grant // all that was granted
+	plain  bool                  // of an ask: nothing is unusual, so somebody waits already
+	change func()                // of the limit, or of who stated it
 }
 
 func (l *Lock) call(now int64, caller string, floor int64, counted bool, stated, born int64) *call {
 	return &call{
 		Lock: l, Call: line.Begin(&l.Line, &l.Hash.Notes, now, caller, floor, counted),
-		stated: stated, born: born, known: l.Hash.Limit != 0, taken: map[string]lua.Grant{},
+		stated: stated, born: born, known: l.Hash.Limit != 0, taken: map[string]wire.Grant{},
 	}
 }
 
@@ -173,7 +173,7 @@ func (c *call) settle(usual bool) {
 		c.lapse(over)
 	}
 	if len(over) == mostLapses {
-		c.Flags |= lua.More
+		c.Flags |= wire.More
 	}
 }
 
@@ -208,7 +208,7 @@ func (c *call) unwind() {
 		}
 	}
 	if len(all) >= mostLapses {
-		c.Flags |= lua.More
+		c.Flags |= wire.More
 	}
 }
 
@@ -219,7 +219,7 @@ func (c *call) curb(ticket string) bool {
 		return false
 	}
 	c.Holders[ticket] = c.Now + lease
-	c.Flags |= lua.Stepped
+	c.Flags |= wire.Stepped
 	return true
 }
 
@@ -232,13 +232,13 @@ func (c *call) lapse(tickets []string) {
 		unclaimed = unclaimed || phase == 'g' || phase == 'r'
 		delete(c.Holders, ticket)
 		delete(c.Hash.Holds, ticket)
-		if !lua.Rests(ticket) {
+		if !wire.Rests(ticket) {
 			c.Hash.Lapsed = ticket
 			c.Expired++
 		}
 		c.rest(ticket, hold, ranOut)
-		client := lua.TicketClient(ticket)
-		if phase != final && !lua.Rests(ticket) && !told[client] {
+		client := wire.TicketClient(ticket)
+		if phase != final && !wire.Rests(ticket) && !told[client] {
 			told[client] = true
 			c.Doubt(ticket)
 		}
@@ -267,7 +267,7 @@ func (c *call) rest(ticket string, hold Hold, phase byte) bool {
 // resting is the ticket by which permits rest after the hold of another.
 func resting(ticket string) string {
 	f := strings.Split(ticket, ":")
-	return strings.Join([]string{f[0], f[1], string(lua.Resting), f[3], "0", "0"}, ":")
+	return strings.Join([]string{f[0], f[1], string(wire.Resting), f[3], "0", "0"}, ":")
 }
 
 // holds reports whether a ticket has a hold with time left. It looks at the ticket itself, as settle may not
@@ -297,10 +297,10 @@ func (c *call) free(ticket string, ends int64) {
 func (c *call) take(ticket string, permits, lease int64, phase byte, who string) {
 	t, _ := line.Read(ticket)
 	h := &c.Hash
-	shares := t.Kind == lua.Read && c.Used() > 0 && h.Group == h.Token && c.Floor <= h.Token
+	shares := t.Kind == wire.Read && c.Used() > 0 && h.Group == h.Token && c.Floor <= h.Token
 	if !shares {
 		c.Next()
-		if t.Kind == lua.Read {
+		if t.Kind == wire.Read {
 			h.Group = h.Token
 		}
 	}
@@ -314,8 +314,8 @@ func (c *call) take(ticket string, permits, lease int64, phase byte, who string)
 }
 
 // hold is a hold as replies and messages tell it.
-func (c *call) hold(ticket string) lua.Grant {
-	return lua.Grant{Ticket: ticket, Token: uint64(c.Hash.Holds[ticket].Token), At: c.Now, Until: c.Holders[ticket]}
+func (c *call) hold(ticket string) wire.Grant {
+	return wire.Grant{Ticket: ticket, Token: uint64(c.Hash.Holds[ticket].Token), At: c.Now, Until: c.Holders[ticket]}
 }
 
 // until is when the next lease ends, or the mark behind which permits stay free, or 0.
@@ -331,19 +331,19 @@ func (c *call) until() int64 {
 }
 
 // reply is the long form of an answer.
-func (c *call) reply(status lua.Status, place, waiting int, arrival int64, states ...string) lua.Tuple {
+func (c *call) reply(status wire.Status, place, waiting int, arrival int64, states ...string) wire.Tuple {
 	return c.Reply(status, c.until(), place, waiting, arrival, states...)
 }
 
 // granted is the answer to a ticket that holds.
-func (c *call) granted(ticket string, place int64) lua.Tuple {
-	r := c.reply(lua.Granted, int(place), 0, 0)
+func (c *call) granted(ticket string, place int64) wire.Tuple {
+	r := c.reply(wire.Granted, int(place), 0, 0)
 	r.Token, r.Until = c.hold(ticket).Token, c.Holders[ticket]
 	return r
 }
 
 // refuse is the answer to one that goes by another limit, or asks for more than there is.
-func (c *call) refuse(status lua.Status) lua.Tuple {
+func (c *call) refuse(status wire.Status) wire.Tuple {
 	r := c.reply(status, -1, 0, 0, stage.Decimal(c.limit()))
 	r.Until = 0
 	return r

@@ -8,6 +8,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -29,12 +30,12 @@ func (h *happened) queue() []lua.Arrival {
 		held := holdsOf(h.Before)
 		for i, a := range r.Tickets {
 			holds := held[a.Ticket].until > h.Now && len(h.After[3].Members) > 0
-			if i < len(h.Reply.States) && !holds && !strings.HasPrefix(h.Reply.States[i], lua.StateExcess) {
+			if i < len(h.Reply.States) && !holds && !strings.HasPrefix(h.Reply.States[i], wire.StateExcess) {
 				with(a)
 			}
 		}
 	case Ask:
-		if h.Reply.Status == lua.Excess {
+		if h.Reply.Status == wire.Excess {
 			without(r.Ticket)
 		}
 	}
@@ -56,7 +57,7 @@ func (h *happened) order() error {
 		switch {
 		case granted && !h.Living(t.Client):
 			return fmt.Errorf("%s was granted and is not alive", a.Ticket)
-		case granted && passed != "" && !h.Reply.Has(lua.Unwoken):
+		case granted && passed != "" && !h.Reply.Has(wire.Unwoken):
 			return fmt.Errorf("%s was granted ahead of %s", a.Ticket, passed)
 		case !granted && ok && t.Permits <= limit && h.Reached(a) && h.Living(t.Client):
 			if _, stays := h.After[1].Members[a.Ticket]; stays {
@@ -76,7 +77,7 @@ func (h *happened) order() error {
 
 // serves reports whether a request serves the queue.
 func (h *happened) serves() bool {
-	if _, renews := h.request.(Renew); renews || h.Reply.Status == lua.Late || h.Reply.Status == lua.Mismatch {
+	if _, renews := h.request.(Renew); renews || h.Reply.Status == wire.Late || h.Reply.Status == wire.Mismatch {
 		return false
 	}
 	return h.sound()
@@ -84,7 +85,7 @@ func (h *happened) serves() bool {
 
 // busy: nothing stays free that the first who is alive could have (R3).
 func (h *happened) busy() error {
-	if !h.serves() || h.Reply.Has(lua.More) || h.Reply.Has(lua.Unwoken) {
+	if !h.serves() || h.Reply.Has(wire.More) || h.Reply.Has(wire.Unwoken) {
 		return nil
 	}
 	free := h.After[0].Number("limit") - h.After[0].Number("used")
@@ -111,7 +112,7 @@ func (h *happened) dropped() error {
 	holds := func(ticket string) bool { _, granted := fresh[ticket]; return granted }
 	excess := func(ticket string) bool { t, _ := line.Read(ticket); return t.Permits > limit }
 	gone, err := h.Happened.Dropped(h.queue(), line.Drops+line.Looks, len(fresh) > 0, holds, excess)
-	if err == nil && len(gone) > 0 && (h.request.Script() == lua.Semaphore.Renew || h.Reply.Status == lua.Late || h.Reply.Status == lua.Mismatch) {
+	if err == nil && len(gone) > 0 && (h.request.Script() == lua.Semaphore.Renew || h.Reply.Status == wire.Late || h.Reply.Status == wire.Mismatch) {
 		return fmt.Errorf("%v were dropped", gone)
 	}
 	return err
@@ -155,24 +156,24 @@ func everySight() []string {
 		"the first number after a resize",
 		"looked together at a head that does not fit", "stays", "rests semaphore/end", "rests semaphore/ask",
 	}
-	sights = append(sights, stage.Statuses(map[*lua.Script][]lua.Status{
-		lua.Semaphore.Ask:    {lua.Granted, lua.Waiting, lua.Busy, lua.Late, lua.Excess, lua.Mismatch, lua.Full},
-		lua.Semaphore.End:    {lua.Done, lua.Refused},
-		lua.Semaphore.Renew:  {lua.Granted, lua.Refused, lua.Late},
-		lua.Semaphore.Check:  {lua.Done, lua.Late},
-		lua.Semaphore.Force:  {lua.Done, lua.Refused},
-		lua.Resize.Script:    {lua.Done, lua.Mismatch},
-		lua.Downgrade.Script: {lua.Granted, lua.Refused, lua.Late},
+	sights = append(sights, stage.Statuses(map[*lua.Script][]wire.Status{
+		lua.Semaphore.Ask:    {wire.Granted, wire.Waiting, wire.Busy, wire.Late, wire.Excess, wire.Mismatch, wire.Full},
+		lua.Semaphore.End:    {wire.Done, wire.Refused},
+		lua.Semaphore.Renew:  {wire.Granted, wire.Refused, wire.Late},
+		lua.Semaphore.Check:  {wire.Done, wire.Late},
+		lua.Semaphore.Force:  {wire.Done, wire.Refused},
+		lua.Resize.Script:    {wire.Done, wire.Mismatch},
+		lua.Downgrade.Script: {wire.Granted, wire.Refused, wire.Late},
 	})...)
-	for _, flag := range []int{lua.More, lua.Suspected, lua.Stepped, lua.Handed, lua.Unwoken, lua.Uncounted, lua.Wanted, lua.Differs} {
+	for _, flag := range []int{wire.More, wire.Suspected, wire.Stepped, wire.Handed, wire.Unwoken, wire.Uncounted, wire.Wanted, wire.Differs} {
 		sights = append(sights, fmt.Sprint("flag ", flag))
 	}
 	for _, state := range []string{
-		lua.StateQueued, lua.StateAgain, lua.StateGranted, lua.StateEarlier, lua.StateGone, lua.StateExcess, lua.StateFull,
+		wire.StateQueued, wire.StateAgain, wire.StateGranted, wire.StateEarlier, wire.StateGone, wire.StateExcess, wire.StateFull,
 	} {
 		sights = append(sights, lua.Semaphore.Check.Name+" "+state)
 	}
-	for _, state := range []string{lua.StateExpired, lua.StateForced, lua.StateForgotten} {
+	for _, state := range []string{wire.StateExpired, wire.StateForced, wire.StateForgotten} {
 		sights = append(sights, lua.Semaphore.End.Name+" "+state, lua.Semaphore.Renew.Name+" "+state)
 	}
 	return sights

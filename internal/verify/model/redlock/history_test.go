@@ -8,6 +8,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/verify/model"
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -74,16 +75,16 @@ func FuzzRedlock(f *testing.F) { plays.Fuzz(f) }
 
 // everySight is all that can come of requests.
 func everySight() []string {
-	sights := stage.Statuses(map[*lua.Script][]lua.Status{
-		lua.Redlock.Ask:           {lua.Granted, lua.Waiting, lua.Busy, lua.Late},
-		lua.Redlock.End:           {lua.Done, lua.Refused},
-		lua.Redlock.Renew:         {lua.Granted, lua.Refused, lua.Late},
-		lua.Redlock.Check:         {lua.Done, lua.Late},
-		lua.Redlock.Force.Plain(): {lua.Done, lua.Refused},
-		lua.Raise.Script:          {lua.Granted, lua.Refused, lua.Late},
-		lua.Ahead.Script:          {lua.Done},
+	sights := stage.Statuses(map[*lua.Script][]wire.Status{
+		lua.Redlock.Ask:           {wire.Granted, wire.Waiting, wire.Busy, wire.Late},
+		lua.Redlock.End:           {wire.Done, wire.Refused},
+		lua.Redlock.Renew:         {wire.Granted, wire.Refused, wire.Late},
+		lua.Redlock.Check:         {wire.Done, wire.Late},
+		lua.Redlock.Force.Plain(): {wire.Done, wire.Refused},
+		lua.Raise.Script:          {wire.Granted, wire.Refused, wire.Late},
+		lua.Ahead.Script:          {wire.Done},
 	})
-	for _, state := range []string{lua.StateExpired, lua.StateForced, lua.StateForgotten} {
+	for _, state := range []string{wire.StateExpired, wire.StateForced, wire.StateForgotten} {
 		sights = append(sights, lua.Redlock.Renew.Name+" "+state)
 	}
 	return sights
@@ -92,7 +93,7 @@ func everySight() []string {
 // happened is one request that was served, as seen from outside.
 type happened struct {
 	request       model.Request
-	reply         lua.Tuple
+	reply         wire.Tuple
 	now           int64
 	before, after stage.State // before with the time of the request
 }
@@ -113,7 +114,7 @@ func rises(h happened) error {
 
 // ours: only a hold whose lease lasts is renewed, or has its token raised, and by nobody but its client.
 func ours(h happened) error {
-	if h.reply.Status != lua.Granted {
+	if h.reply.Status != wire.Granted {
 		return nil
 	}
 	b, a := h.before[0], h.after[0]
@@ -131,7 +132,7 @@ func ours(h happened) error {
 			return fmt.Errorf("renewed until %d, and the key lives for %d µs", a.Until(), a.Left)
 		}
 	case Raise:
-		if !lasts || lua.TicketClient(owner) != r.Client || token != r.Token && token != r.Wanted {
+		if !lasts || wire.TicketClient(owner) != r.Client || token != r.Token && token != r.Wanted {
 			return fmt.Errorf("raised for %s: %s held with %d until %d", r.Client, owner, token, b.Until())
 		}
 		if a.Number("token") != max(token, r.Wanted) || a.Until() != b.Until() {
@@ -149,7 +150,7 @@ func untouched(h happened) error {
 	_, ahead := h.request.(Ahead)
 	_, renew := h.request.(Renew)
 	_, raise := h.request.(Raise)
-	if !ahead && (!renew && !raise || h.reply.Status == lua.Granted) {
+	if !ahead && (!renew && !raise || h.reply.Status == wire.Granted) {
 		return nil
 	}
 	for i := range h.before {

@@ -7,6 +7,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/verify/model"
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -80,8 +81,8 @@ func (p *player) build(s step) model.Request {
 				c.Arrival = p.Now - int64(s.Choice) // One for all nodes (V1).
 			}
 		}
-		mode := [4]string{lua.Wait, lua.Wait, lua.Wait, lua.Try}[s.Choice%4]
-		return model.Ask{Ticket: c.Text, Mode: mode, NotAfter: notAfter, Arrival: c.Arrival, Phase: lua.PhaseHeld}
+		mode := [4]string{wire.Wait, wire.Wait, wire.Wait, wire.Try}[s.Choice%4]
+		return model.Ask{Ticket: c.Text, Mode: mode, NotAfter: notAfter, Arrival: c.Arrival, Phase: wire.PhaseHeld}
 	case line.OpForce:
 		return model.Force{}
 	case opAhead:
@@ -100,7 +101,7 @@ func (p *player) build(s step) model.Request {
 		c.Ended = true
 		return model.End{Ticket: c.Text}
 	case line.OpCheck:
-		r := model.Check{Client: stage.ClientName(s.Client), Mode: lua.Hears, NotAfter: notAfter}
+		r := model.Check{Client: stage.ClientName(s.Client), Mode: wire.Hears, NotAfter: notAfter}
 		if c.Arrival != 0 && !c.Ended {
 			r.Tickets = []lua.Arrival{{Ticket: c.Text, Arrival: c.Arrival}}
 		}
@@ -108,7 +109,7 @@ func (p *player) build(s step) model.Request {
 	case line.OpRenew:
 		token := p.granted[s.Client] + [8]int64{7: 1 << 40}[s.Choice] // A token that it never had.
 		lease := [4]int64{10_000, 2000, 60_000, 10_000}[s.Choice%4]
-		return Renew{model.Renew{Ticket: c.Text, Token: token, Lease: lease, Phase: lua.PhaseHeld, NotAfter: notAfter}}
+		return Renew{model.Renew{Ticket: c.Text, Token: token, Lease: lease, Phase: wire.PhaseHeld, NotAfter: notAfter}}
 	}
 	r := Raise{Client: stage.ClientName(s.Client), Token: c.Token, Wanted: c.Token + 1 + int64(s.Choice), NotAfter: notAfter}
 	switch s.Choice {
@@ -121,15 +122,15 @@ func (p *player) build(s step) model.Request {
 }
 
 // send runs a request on both and holds the results against each other and the promises.
-func (p *player) send(r model.Request) (lua.Tuple, error) {
+func (p *player) send(r model.Request) (wire.Tuple, error) {
 	keys := p.Keys.All()
 	if _, renew := r.(Renew); renew {
 		keys = p.Keys.Renewed()
 	}
-	reply, err := p.Run(r.Script(), r.Args(), func() (lua.Tuple, error) {
+	reply, err := p.Run(r.Script(), r.Args(), func() (wire.Tuple, error) {
 		reply, err := r.Script().Tuple(p.Host.Call(keys, r.Script(), r.Args()))
 		if a, ok := r.(model.Ask); ok {
-			reply.Complete(lua.TicketTerms(a.Ticket))
+			reply.Complete(wire.TicketTerms(a.Ticket))
 		}
 		return reply, err
 	})
@@ -159,14 +160,14 @@ func (p *player) send(r model.Request) (lua.Tuple, error) {
 }
 
 // learn lets a client take in a reply as waitqueue and package redlock do.
-func (p *player) learn(r model.Request, reply lua.Tuple) {
+func (p *player) learn(r model.Request, reply wire.Tuple) {
 	switch r := r.(type) {
 	case model.Ask:
-		if c := &p.Clients[r.Ticket[0]-'a'][0]; c.Text == r.Ticket && reply.Status == lua.Waiting {
+		if c := &p.Clients[r.Ticket[0]-'a'][0]; c.Text == r.Ticket && reply.Status == wire.Waiting {
 			c.Arrival = reply.Arrival
 		}
 	case Raise:
-		if c := &p.Clients[r.Client[0]-'a'][0]; reply.Status == lua.Granted {
+		if c := &p.Clients[r.Client[0]-'a'][0]; reply.Status == wire.Granted {
 			c.Token = r.Wanted
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/verify/model"
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -26,7 +27,7 @@ type Ahead struct{ Arrival int64 }
 func (Renew) Script() *lua.Script { return lua.Redlock.Renew }
 
 // Run does what the fair lock does, also where the token has risen since the grant.
-func (r Renew) Run(m *model.Mutex, now int64) lua.Tuple {
+func (r Renew) Run(m *model.Mutex, now int64) wire.Tuple {
 	if m.Lock.Owner == r.Ticket {
 		r.Token = max(r.Token, m.Lock.Token)
 	}
@@ -40,15 +41,15 @@ func (Raise) Script() *lua.Script { return lua.Raise.Script }
 func (r Raise) Args() []string { return stage.Args(r.Client, r.Token, r.Wanted, r.NotAfter) }
 
 // Run lets the token of a hold rise whose lease has not ended.
-func (r Raise) Run(m *model.Mutex, now int64) lua.Tuple {
+func (r Raise) Run(m *model.Mutex, now int64) wire.Tuple {
 	h := &m.Lock
 	switch {
 	case now > r.NotAfter: // R7
-		return lua.Tuple{Status: lua.Late, Now: now}
-	case h.Owner == "" || lua.TicketClient(h.Owner) != r.Client || h.Until <= now:
-		return lua.Tuple{Status: lua.Refused, Now: now}
+		return wire.Tuple{Status: wire.Late, Now: now}
+	case h.Owner == "" || wire.TicketClient(h.Owner) != r.Client || h.Until <= now:
+		return wire.Tuple{Status: wire.Refused, Now: now}
 	case h.Token != r.Token && h.Token != r.Wanted:
-		return lua.Tuple{Status: lua.Refused, Now: now}
+		return wire.Tuple{Status: wire.Refused, Now: now}
 	}
 	if h.Token < r.Wanted {
 		since := h.Since()
@@ -66,7 +67,7 @@ func (r Raise) Run(m *model.Mutex, now int64) lua.Tuple {
 			}
 		}
 	}
-	return lua.Tuple{Status: lua.Granted, Now: now}
+	return wire.Tuple{Status: wire.Granted, Now: now}
 }
 
 // Script returns redlock/ahead.
@@ -76,8 +77,8 @@ func (Ahead) Script() *lua.Script { return lua.Ahead.Script }
 func (r Ahead) Args() []string { return stage.Args(r.Arrival) }
 
 // Run counts the tickets with an earlier arrival, and with the same.
-func (r Ahead) Run(m *model.Mutex, now int64) lua.Tuple {
-	reply := lua.Tuple{Status: lua.Done, Now: now}
+func (r Ahead) Run(m *model.Mutex, now int64) wire.Tuple {
+	reply := wire.Tuple{Status: wire.Done, Now: now}
 	for _, a := range m.Queue {
 		switch {
 		case a.Arrival < r.Arrival:

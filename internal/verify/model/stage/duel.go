@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -39,7 +40,7 @@ func (c *Channel) Take() []string {
 // Publish sends a message, unless the server refuses it, and returns the flag that says so.
 func (c *Channel) Publish(text string) (flags int64) {
 	if c.Mute {
-		return lua.Unwoken
+		return wire.Unwoken
 	}
 	c.Sent = append(c.Sent, text)
 	return 0
@@ -52,7 +53,7 @@ type Request[M any] interface {
 	// Args are what the script gets beside the keys.
 	Args() []string
 	// Run does to m what the script should do at that time, and returns what it should answer.
-	Run(m M, now int64) lua.Tuple
+	Run(m M, now int64) wire.Tuple
 }
 
 // A Duel is a server and a model that get the same requests.
@@ -71,7 +72,7 @@ type Duel[M Model] struct {
 // Happened is one request that was served, as seen from outside.
 type Happened[M Model] struct {
 	Request       Request[M]
-	Reply         lua.Tuple
+	Reply         wire.Tuple
 	Sent          []string
 	Now           int64
 	Before, After State
@@ -125,7 +126,7 @@ func (d *Duel[M]) Send(r Request[M]) (Happened[M], error) {
 // note counts what came of a request.
 func (d *Duel[M]) note(h Happened[M]) {
 	d.Seen[fmt.Sprintf("%s %d", h.Request.Script().Name, h.Reply.Status)]++
-	for flag := int64(1); flag <= lua.Uncounted; flag *= 2 {
+	for flag := int64(1); flag <= wire.Uncounted; flag *= 2 {
 		if h.Reply.Has(flag) {
 			d.Seen[fmt.Sprint("flag ", flag)]++
 		}

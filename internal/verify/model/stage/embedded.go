@@ -14,6 +14,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -111,7 +112,7 @@ func (m *Embedded) hook(peer *server.Peer, command string, args ...string) bool 
 	return false
 }
 
-func (m *Embedded) Run(k lua.Keys, s *lua.Script, args []string) (lua.Tuple, error) {
+func (m *Embedded) Run(k lua.Keys, s *lua.Script, args []string) (wire.Tuple, error) {
 	return s.Tuple(evalsha(m.client, k, s, args...))
 }
 

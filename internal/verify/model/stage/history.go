@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -83,7 +84,7 @@ func (w *Words) Say(on bool, format string, args ...any) {
 func ClientName(i int) string { return string(rune('a' + i)) }
 
 // Statuses are sights: all that replies of scripts may say.
-func Statuses(of map[*lua.Script][]lua.Status) (sights []string) {
+func Statuses(of map[*lua.Script][]wire.Status) (sights []string) {
 	for script, statuses := range of {
 		for _, status := range statuses {
 			sights = append(sights, fmt.Sprintf("%s %d", script.Name, status))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -34,7 +35,7 @@ const Ears = 3
 // A Server is one on which histories are played.
 type Server interface {
 	// Run runs a script. Inspect runs one that only looks.
-	Run(k lua.Keys, s *lua.Script, args []string) (lua.Tuple, error)
+	Run(k lua.Keys, s *lua.Script, args []string) (wire.Tuple, error)
 	Inspect(k lua.Keys, s *lua.Script, most int) (lua.View, error)
 	// Do runs a command.
 	Do(args ...string) rueidis.RedisResult
@@ -133,7 +134,7 @@ func Same(k lua.Keys, want, got State, slack int64) error {
 }
 
 // ReplyText tells a reply.
-func ReplyText(r lua.Tuple) string {
+func ReplyText(r wire.Tuple) string {
 	return fmt.Sprintf("%d now %d token %d until %d place %d waiting %d arrival %d flags %d skipped %d expired %d %v %q",
 		r.Status, r.Now, r.Token, r.Until, r.Place, r.Waiting, r.Arrival, r.Flags, r.Skipped, r.Expired, r.Grants, r.States)
 }

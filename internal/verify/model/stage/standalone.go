@@ -9,6 +9,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -59,7 +60,7 @@ func Serve(t testing.TB, scripts ...*lua.Script) *Standalone {
 	return r
 }
 
-func (r *Standalone) Run(k lua.Keys, s *lua.Script, args []string) (lua.Tuple, error) {
+func (r *Standalone) Run(k lua.Keys, s *lua.Script, args []string) (wire.Tuple, error) {
 	return s.Tuple(evalsha(r.clients[r.denied], k, s, args...))
 }
 

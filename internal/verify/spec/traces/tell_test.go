@@ -10,7 +10,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/verify/sim"
-	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/internal/wire"
 )
 
 // A teller tells a trace in the words of the specification: tickets are client*10 and a number, tokens and arrivals are
@@ -56,7 +56,7 @@ func tell(seed uint64, events []sim.TraceEvent) trace {
 			tokens[g.token] = true
 		}
 		for _, p := range r.Published {
-			if m, err := lua.ParseMessage(p.Text); err == nil {
+			if m, err := wire.ParseMessage(p.Text); err == nil {
 				for _, g := range m.Grants {
 					tokens[int64(g.Token)] = true
 				}
@@ -138,7 +138,7 @@ func requestOf(r sim.TraceEvent) (q request) {
 		return ""
 	}
 	one := func(kind, how, ticket string, at int64) request {
-		return request{kind: kind, how: how, client: lua.TicketClient(ticket), tickets: []string{ticket}, at: []int64{at}}
+		return request{kind: kind, how: how, client: wire.TicketClient(ticket), tickets: []string{ticket}, at: []int64{at}}
 	}
 	switch r.Script {
 	case "fairlock/ask":
@@ -171,7 +171,7 @@ func requestOf(r sim.TraceEvent) (q request) {
 }
 
 // transit tells whether a ticket is one in transit.
-func transit(ticket string) bool { return strings.Contains(ticket, fmt.Sprintf(":%c:", lua.Moving)) }
+func transit(ticket string) bool { return strings.Contains(ticket, fmt.Sprintf(":%c:", wire.Moving)) }
 
 // An answer is the reply of a script, whichever of its forms it has.
 type answer struct {
@@ -208,7 +208,7 @@ func answerOf(r sim.TraceEvent) (a answer) {
 	if r.Script == "fairlock/renewals" {
 		a.how = map[bool]string{true: "renewed", false: "refused"}[len(r.Reply) == 2]
 		// Where the wish is not there any more nothing is done: the client looks at the queue then.
-		a.nothing = len(r.Reply) > 2 && r.Found.Hash["phase"] != lua.PhaseWants && requestOf(r).wish && r.Found.Hash["owner"] == r.Args[3]
+		a.nothing = len(r.Reply) > 2 && r.Found.Hash["phase"] != wire.PhaseWants && requestOf(r).wish && r.Found.Hash["owner"] == r.Args[3]
 		return a
 	}
 	if status == late || status == unusual {
@@ -283,7 +283,7 @@ func highest(hash map[string]string) int64 {
 }
 
 // phases of a hold, as the specification has them.
-var phases = map[string]string{"granted": "granted", "held": "full", lua.PhaseWants: "wants"}
+var phases = map[string]string{"granted": "granted", "held": "full", wire.PhaseWants: "wants"}
 
 // words of the states in the reply to a check, as the specification has them.
 var words = map[string]string{"again": "queued", "queued": "queued", "earlier": "granted", "granted": "granted", "gone": "gone"}
@@ -322,16 +322,16 @@ func (t *teller) event(r sim.TraceEvent) string {
 		t.slow[known[q.client]] = true
 	}
 	owner := f.Hash["owner"]
-	until, phase := number(f.Hash["until"]), phases[cmp.Or(f.Hash["phase"], lua.PhaseHeld)]
+	until, phase := number(f.Hash["until"]), phases[cmp.Or(f.Hash["phase"], wire.PhaseHeld)]
 	if owner != "" && until == 0 {
-		until = number(f.Hash["token"]) + lua.TicketLease(owner).Microseconds() // It was taken at once.
+		until = number(f.Hash["token"]) + wire.TicketLease(owner).Microseconds() // It was taken at once.
 	}
 	over := owner != "" && until <= r.Now
 	if r.Script == "fairlock/move" && transit(r.Args[1]) {
 		t.moved[r.Args[1]] = r.Args[0]
 	}
 	ticket := func(text string) int {
-		return t.ticket(cmp.Or(t.moved[text], text), known[lua.TicketClient(text)])
+		return t.ticket(cmp.Or(t.moved[text], text), known[wire.TicketClient(text)])
 	}
 	if transit(owner) {
 		phase = "transit"
@@ -343,15 +343,15 @@ func (t *teller) event(r sim.TraceEvent) string {
 		queue = append(queue, fmt.Sprintf("<<%d, %d>>", ticket(m.Member), rank(m.Score, t.arrives)))
 	}
 	for _, p := range r.Published {
-		if m, err := lua.ParseMessage(p.Text); err == nil && slices.Contains(f.Hears, p.Client) {
+		if m, err := wire.ParseMessage(p.Text); err == nil && slices.Contains(f.Hears, p.Client) {
 			switch m.Kind {
-			case lua.MessageGrant:
+			case wire.MessageGrant:
 				for _, g := range m.Grants {
 					sent = append(sent, fmt.Sprintf("<<%d, \"grant\", %d, %d>>", p.Client+1, ticket(g.Ticket), rank(int64(g.Token), t.tokens)))
 				}
-			case lua.MessageSuspect:
+			case wire.MessageSuspect:
 				sent = append(sent, fmt.Sprintf("<<%d, \"suspect\", %d, 0>>", p.Client+1, ticket(m.Ticket)))
-			case lua.MessageWanted:
+			case wire.MessageWanted:
 				sent = append(sent, fmt.Sprintf("<<%d, \"wanted\", %d, %d>>", p.Client+1, ticket(owner), rank(int64(m.Token), t.tokens)))
 			}
 		}

@@ -1,8 +1,7 @@
-package lua
+package wire
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -49,11 +48,9 @@ const (
 	callDigits  = 15
 	tokenDigits = 16 // A token is below 2^53.
 	voteDigits  = callDigits + tokenDigits
-	maxCall     = 1_000_000_000_000_000
+	// MaxCall is above the number of every call.
+	MaxCall = 1_000_000_000_000_000
 )
-
-// NewCall returns a number by chance for a call that asks several servers.
-func NewCall() uint64 { return 1 + rand.Uint64N(maxCall-1) }
 
 // A Vote says which call a ticket is of, where one call asks several servers, and the token of its hold if it held already
 // when it asked.

@@ -1,4 +1,4 @@
-package lua
+package wire
 
 import (
 	"errors"
@@ -43,7 +43,7 @@ type Message struct {
 func ParseMessage(text string) (Message, error) {
 	kind, rest, ok := strings.Cut(text, " ")
 	if !ok || len(kind) != 1 {
-		return Message{}, fmt.Errorf("lua: message %.80q", text)
+		return Message{}, fmt.Errorf("wire: message %.80q", text)
 	}
 	m := Message{Kind: MessageKind(kind[0])}
 	var err error
@@ -71,7 +71,7 @@ func ParseMessage(text string) (Message, error) {
 		err = errShape
 	}
 	if err != nil {
-		return m, fmt.Errorf("lua: message %.80q: %w", text, err)
+		return m, fmt.Errorf("wire: message %.80q: %w", text, err)
 	}
 	return m, nil
 }
@@ -101,3 +101,12 @@ func parseGrants(text string) ([]Grant, error) {
 
 // EchoMessage is what a client publishes to itself.
 func EchoMessage(nonce string) string { return string(MessageEcho) + " " + nonce }
+
+var errShape = errors.New("not a message of this version")
+
+func orShape(err error) error {
+	if err == nil {
+		return errShape
+	}
+	return err
+}

@@ -1,0 +1,37 @@
+package times
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheFirstOfSomeTimesIsNoneThatIsNotSet(t *testing.T) {
+	early := time.Unix(1, 0)
+	late, unset := early.Add(time.Second), time.Time{}
+	require.Equal(t, early, First(late, early))
+	require.Equal(t, late, First(unset, late, unset))
+	require.Zero(t, First(unset, unset))
+	require.Zero(t, First())
+}
+
+func TestTheLaterAndTheEarlierOfTwoTimes(t *testing.T) {
+	early := time.Unix(1, 0)
+	late := early.Add(time.Second)
+	require.Equal(t, late, Later(early, late))
+	require.Equal(t, late, Later(late, early))
+	require.Equal(t, early, Earlier(early, late))
+	require.Equal(t, early, Earlier(late, early))
+}
+
+func TestPausesDoubleToASecondWithHalfLeftToChance(t *testing.T) {
+	for tries := range 100 {
+		whole := min(FirstBackoff<<min(tries, 10), LongestBackoff)
+		require.Equal(t, whole/2, Backoff(tries, 0))
+		require.Less(t, Backoff(tries, 1<<64-1), whole)
+		require.Greater(t, Backoff(tries, 1<<64-1), whole-time.Microsecond)
+	}
+	require.Equal(t, time.Second, Jitter(time.Second, time.Second, 5))
+	require.Equal(t, time.Second, Jitter(time.Second, 0, 5))
+}
