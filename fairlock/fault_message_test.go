@@ -102,27 +102,27 @@ func whileKilled(t *testing.T, s *redistest.Server, rounds, turns int, kill func
 }
 
 func TestAWaiterThatCannotHearAnyMoreIsServedWithoutDelay(t *testing.T) {
-	s := kit.Start(t)
-	p, stalls := kit.Proxy(t, s), kit.WatchStalls(t)
-	holder, waiter := dialMutex(t, s, headwaiter.WithLease(3*time.Second)), fairlock.New(kit.Dial(t, s, kit.Through(p)), kit.Name(t))
-	pass(t, holder, waiter, func() {})
-	l := hold(t, holder)
-	until := number(t, s, kit.Name(t), "until")
-	kit.Eventually(t, "a renewal", func() bool { return number(t, s, kit.Name(t), "until") > until })
-	// Now the waiter has a subscription, and no look left from before it had.
-	c := joins(t, 1, waiter, holder)
-	p.Refuse()
-	require.EqualValues(t, 2, s.Int("CLIENT", "KILL", "TYPE", "pubsub"), "the holder listens too")
-	kit.Eventually(t, "the channel to be gone", func() bool { return len(s.List("PUBSUB", "CHANNELS", "*{*")) == 0 })
-	released := time.Now()
-	l = kit.Next(t, l, c)
-	// Who cannot hear looks often; else the next look would come after at least 1.5 s.
-	now := time.Now()
-	require.Less(t, now.Sub(released)-stalls.Within(released, now), time.Second)
-	kit.Release(t, l)
-	p.Heal()
-	kit.Free(t, holder)
-	pass(t, holder, waiter, func() {})
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+		holder, waiter := dialMutex(t, s, headwaiter.WithLease(3*time.Second)), fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t))
+		pass(t, holder, waiter, func() {})
+		l := hold(t, holder)
+		until := number(t, s, kit.Name(t), "until")
+		synctime.Pass(1500 * time.Millisecond)
+		require.Greater(t, number(t, s, kit.Name(t), "until"), until, "no renewal")
+		// Now the waiter has a subscription, and no look left from before it had.
+		c := joins(t, 1, waiter, holder)
+		d.Refuse()
+		require.Equal(t, 1, d.CutListeners())
+		synctest.Wait()
+		released := time.Now()
+		l = kit.Next(t, l, c)
+		// Who cannot hear looks often; else the next look would come after at least 1.5 s.
+		require.Less(t, time.Since(released), time.Second)
+		kit.Release(t, l)
+		d.Heal()
+		kit.Free(t, holder)
+		pass(t, holder, waiter, func() {})
+	})
 }
 
 // A second notice of a grant that is held is nothing to give back: that would free what is held.

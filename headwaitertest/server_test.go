@@ -62,7 +62,9 @@ func TestAClientThatIsPausedToTheEndGivesBackWhatItHeld(t *testing.T) {
 // A batch is read by the server while the client does nothing but write it.
 func TestALargeBatchOfCommandsDoesNotStandStill(t *testing.T) {
 	both(t, func(t *testing.T, s *headwaitertest.Server) {
-		store := kit.Got(rueidis.NewClient(s.Redis()))(t)
+		options := s.Redis()
+		options.ConnWriteTimeout = time.Minute // For the whole batch, on a busy machine.
+		store := kit.Got(rueidis.NewClient(options))(t)
 		t.Cleanup(store.Close)
 		var batch rueidis.Commands
 		for range 5000 {

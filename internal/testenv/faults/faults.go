@@ -165,6 +165,20 @@ func (f *Faults) Cut() {
 	}
 }
 
+// CutListeners closes the connections over which somebody has subscribed, as Cut does; the others stand.
+func (f *Faults) CutListeners() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for l := range f.links {
+		if l.listens {
+			l.cut()
+			n++
+		}
+	}
+	evidence.Fault(f.t, "connection cut", n)
+	return n
+}
+
 // tell notes what was done to messages since the last Heal. The caller has the lock.
 func (f *Faults) tell() {
 	held := 0

@@ -19,6 +19,7 @@ type link struct {
 
 	// The rest is guarded by faults.mu.
 	over    bool
+	listens bool                         // somebody has subscribed over it
 	look    func(Direction, []byte) bool // of a protocol that has it
 	pending []bool                       // for each reply that the server owes, whether it is to be lost
 }
@@ -232,7 +233,11 @@ func (l *lane) expect(raw []byte) {
 	}
 	command := Words(raw)
 	// Their confirmations are pushes, one for each channel.
-	if len(command) == 0 || strings.HasSuffix(strings.ToUpper(command[0]), "SUBSCRIBE") {
+	if len(command) == 0 {
+		return
+	}
+	if strings.HasSuffix(strings.ToUpper(command[0]), "SUBSCRIBE") {
+		l.link.listens = true
 		return
 	}
 	l.link.pending = append(l.link.pending, l.link.faults.replies.take(command))
