@@ -9,7 +9,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/notify"
-	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
@@ -69,10 +68,10 @@ type wait struct {
 	ticket *ticket
 	entry  *entry
 	begun  time.Time
-	mode   string                  // try or drain: it does not wait
-	from   *lua.Transit            // where the hold is that it wants; nil: with whom the queue says
-	joined bool                    // it entered the hold of another ticket
-	ahead  [1]*outbox.Item[sender] // room for the releases that its request takes along
+	mode   string              // try or drain: it does not wait
+	from   *lua.Transit        // where the hold is that it wants; nil: with whom the queue says
+	joined bool                // it entered the hold of another ticket
+	ahead  [1]*outItem[sender] // room for the releases that its request takes along
 }
 
 // begin makes the ticket of a call, and makes it known before anything is sent (R8).

@@ -11,8 +11,6 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
-	"github.com/headwaiter/headwaiter/internal/outbox"
-	"github.com/headwaiter/headwaiter/internal/terms"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -29,10 +27,10 @@ type ask struct {
 	core.Acquire
 	attempt conn.Attempt
 	args    []string
-	room    [16]string             // where args are
-	fast    int                    // how many of args will do in the usual case; 0: all are needed
-	ahead   []*outbox.Item[sender] // releases that go in the same round trip
-	jobs    []conn.Job             // of these; the room is used again
+	room    [16]string         // where args are
+	fast    int                // how many of args will do in the usual case; 0: all are needed
+	ahead   []*outItem[sender] // releases that go in the same round trip
+	jobs    []conn.Job         // of these; the room is used again
 }
 
 // send sends one acquire request of a call, takes in the reply, and returns what the call does next. Where the answer may be long
@@ -47,7 +45,7 @@ func (w *wait) send() (core.Step, error) {
 	}
 	q := w.prepare(n)
 	if q == nil {
-		c.ends.Unclaim(e.node(), ahead)
+		c.ends.unclaim(e.node(), ahead)
 		return core.Step{}, nil // A message was faster, or the ticket is ending.
 	}
 	q.takeAlong(ahead)
@@ -59,14 +57,14 @@ func (w *wait) send() (core.Step, error) {
 	step, err := conn.InBackground(w.ctx, c.servers, func() (core.Step, error) {
 		begun = true
 		if w.ctx.Err() != nil {
-			c.ends.Unclaim(e.node(), ahead)
+			c.ends.unclaim(e.node(), ahead)
 			e.unsent(w.ticket)
 			return core.Step{}, w.ctx.Err()
 		}
 		return w.replied(q, e.askFor(w.ctx, n, q))
 	})
 	if errors.Is(err, lease.ErrClosed) && !begun {
-		c.ends.Unclaim(e.node(), ahead)
+		c.ends.unclaim(e.node(), ahead)
 		e.unsent(w.ticket)
 	}
 	return step, err
@@ -98,7 +96,7 @@ func (w *wait) took(q *ask, r *wire.Reply, err error) core.Step {
 	if err == nil {
 		n := e.node()
 		if r.Status == wire.Waiting && q.Arrival == 0 {
-			n.Clock.Showed(r.Arrival + w.ticket.queue.terms.HeadStart())
+			n.Clock.Showed(r.Arrival + w.ticket.queue.terms.headStart())
 		}
 		e.client.saw(n, q.attempt, e.proto, e.name, r.Head(), r.Token)
 		refusal = w.refusal(q, r)
@@ -119,10 +117,10 @@ func (w *wait) refusal(q *ask, r *wire.Reply) error {
 	case wire.Granted, wire.Waiting, wire.Late:
 		return nil
 	case wire.Busy, wire.Full:
-		return cmp.Or(terms.BusyBy(r), terms.Bound(q.Limit).FullBy(r))
+		return cmp.Or(busyBy(r), bound(q.Limit).fullBy(r))
 	}
 	if w.from != nil {
-		return terms.Unadopted(r.States)
+		return unadopted(r.States)
 	}
 	return w.ticket.queue.verdict(r.Status, r.States)
 }
@@ -142,18 +140,18 @@ func (w *wait) prepare(n *conn.Node) *ask {
 		askPool.Put(q)
 		return nil
 	}
-	_, phase := t.queue.terms.First()
+	_, phase := t.queue.terms.first()
 	q.fast = 0
 	if q.Moves = w.from != nil; q.Moves {
 		q.args = append(q.room[:0], w.from.Ticket(), q.Text, "0", w.from.Hex(), phase, q.attempt.NotAfter, c.highest(), c.servers.Counted())
 		return q
 	}
-	mode := terms.Bound(q.Limit).Mode(q.Mode)
-	place, head := strconv.FormatInt(q.Acquire.Arrival, 10), strconv.FormatInt(t.queue.terms.HeadStart(), 10)
+	mode := bound(q.Limit).mode(q.Mode)
+	place, head := strconv.FormatInt(q.Acquire.Arrival, 10), strconv.FormatInt(t.queue.terms.headStart(), 10)
 	if light, _ := e.proto.Light(); light {
 		q.args = append(q.room[:0], q.Text, mode, q.attempt.NotAfter, "", place, head, c.servers.Counted(), phase)
 		tells := c.floor.Load() > uint64(max(lua.SentBy(q.attempt.Latest), 0))
-		if q.Acquire.Arrival == 0 && t.queue.terms.HeadStart() == 0 && phase == wire.PhaseHeld && usual {
+		if q.Acquire.Arrival == 0 && t.queue.terms.headStart() == 0 && phase == wire.PhaseHeld && usual {
 			if q.fast = askFloor; tells || waited { // Empty, it says that the lock is not expected to be free.
 				q.fast++
 			}

@@ -226,9 +226,9 @@ func (a *attendance) args(n *conn.Node, q *event.Acquire, attempted *conn.Attemp
 			attempted.NotAfter = "0" // Of a node that has not answered yet it is first asked what time it is.
 		}
 	}
-	_, phase := queue.terms.First()
+	_, phase := queue.terms.first()
 	args := []string{
-		q.Text, q.Mode, attempted.NotAfter, strconv.FormatInt(q.Generation, 10), strconv.FormatInt(queue.terms.HeadStart(), 10), c.highest(),
+		q.Text, q.Mode, attempted.NotAfter, strconv.FormatInt(q.Generation, 10), strconv.FormatInt(queue.terms.headStart(), 10), c.highest(),
 		c.servers.Counted(), phase, c.who,
 	}
 	args = append(args, queue.extras...)

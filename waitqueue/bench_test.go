@@ -14,7 +14,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/notify"
-	"github.com/headwaiter/headwaiter/internal/renewals"
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
@@ -94,19 +93,19 @@ func gather(b *testing.B, n int, call func(ctx context.Context), there func() in
 // What a renewal costs in a batch of as many as there can be.
 func BenchmarkRenewals(b *testing.B) {
 	c := benchClient(b)
-	var batch []renewals.Hold
-	for i := range renewals.Batch {
+	var batch []renewable
+	for i := range renewBatch {
 		q := benchQueue(c, i)
 		l := must.Got(q.Acquire(b.Context()))(b)
 		defer func() { require.NoError(b, l.Release(context.Background())) }()
 		batch = append(batch, q.shareOf(l).hold)
 	}
-	require.Len(b, batch, renewals.Batch)
+	require.Len(b, batch, renewBatch)
 	b.ReportAllocs()
 	for b.Loop() {
-		c.renewals.Renew(c.servers.Single(), batch, conn.Acks{})
+		c.renewals.renew(c.servers.Single(), batch, conn.Acks{})
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/renewals.Batch, "ns/renewal")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/renewBatch, "ns/renewal")
 }
 
 // What a lock and its release cost that nobody contends for.

@@ -11,11 +11,8 @@ import (
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/notify"
-	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/outside"
-	"github.com/headwaiter/headwaiter/internal/renewals"
 	"github.com/headwaiter/headwaiter/internal/retry"
-	"github.com/headwaiter/headwaiter/internal/terms"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
@@ -40,9 +37,9 @@ type client struct {
 	floor    conn.Peak     // the highest token seen
 	stats    notify.Counters
 	notifier *notify.Notifier // nil: nobody looks
-	renewals renewals.Renewals
+	renewals renewals
 	looks    timers.Batch[*entry] // that are usual, and due
-	ends     outbox.Outbox[sender]
+	ends     outbox[sender]
 
 	// Locks are taken in this order: that of a layer, the client's, a site's mu, its act, and one of those that nothing is called
 	// under: of the timers, the ends, the renewals and looks that are due, the routes, a listener, and of the work.
@@ -70,7 +67,7 @@ func New(rc rueidis.Client, o Options) (*Client, error) {
 
 // made makes a client, with the connections that connect makes, and probes the server.
 func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client, error) {
-	o, err := terms.Defaults(o)
+	o, err := defaults(o)
 	if err != nil {
 		return nil, err
 	}
@@ -91,9 +88,9 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 	}
 	id := c.servers.ID()
 	c.name.Store(&id)
-	c.renewals.Servers, c.renewals.Sent = c.servers, &c.stats.Renewals
-	c.ends.Spawn = c.servers.Spawn
-	c.ends.Send = func(to *conn.Node, batch []*sender) { c.send(to, nil, batch) }
+	c.renewals.servers, c.renewals.sent = c.servers, &c.stats.Renewals
+	c.ends.spawn = c.servers.Spawn
+	c.ends.sendAll = func(to *conn.Node, batch []*sender) { c.send(to, nil, batch) }
 	if err := c.servers.Probe(retry.TryTime); err != nil {
 		c.shut()
 		return nil, err
@@ -180,12 +177,6 @@ func (c *client) useLocked(q *binding, k known) {
 	c.servers.Used(true)
 }
 
-// Options is what a client needs to know. Only Redis.InitAddress must be set.
-type Options = terms.Options
-
-// CheckLifetime is why something cannot be kept for d after its last use, if it cannot.
-func CheckLifetime(d time.Duration) error { return terms.CheckLifetime(d) }
-
 // Stats counts what a client has done since it was made.
 type Stats = observe.Stats
 
@@ -219,7 +210,7 @@ func WiringOf(c *Client) (Wiring, error) {
 
 // Wire is the wiring of a client that [Dial] would make, also where Dial refuses the server. The caller ends it.
 func Wire(o Options) (w Wiring, end func(), err error) {
-	if o, err = terms.Defaults(o); err != nil {
+	if o, err = defaults(o); err != nil {
 		return Wiring{}, nil, err
 	}
 	return outside.Peek(wires(o))

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/names"
-	"github.com/headwaiter/headwaiter/internal/terms"
 	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
@@ -61,7 +60,7 @@ func (c *Client) remains() remains {
 	c.mu.Unlock()
 	r.timers = c.servers.Timers.Len()
 	r.channels, r.listening = c.servers.Subscribed()
-	r.ends, _ = c.ends.Open()
+	r.ends, _ = c.ends.left()
 	r.renewals = c.renewals.Due()
 	return r
 }
@@ -303,7 +302,7 @@ func FuzzNames(f *testing.F) {
 }
 
 func TestOptions(t *testing.T) {
-	o := must.Got(terms.Defaults(Options{}))(t)
+	o := must.Got(defaults(Options{}))(t)
 	require.Equal(t, "headwaiter", o.Prefix)
 	require.Equal(t, 2*time.Second, o.GrantLease)
 	require.Equal(t, 5*time.Second, o.Linger)
@@ -318,7 +317,7 @@ func TestOptions(t *testing.T) {
 		"linger must not be negative":  {Linger: -1},
 		"grant lease 2562047h47m16.85": {GrantLease: math.MaxInt64},
 	} {
-		_, err := terms.Defaults(o)
+		_, err := defaults(o)
 		must.Fails(t, err, want, "headwaiter: ")
 		require.Less(t, len(err.Error()), 200)
 		require.ErrorContains(t, must.Err(Dial(o)), want)

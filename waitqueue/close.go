@@ -1,13 +1,14 @@
 package waitqueue
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/core"
-	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -51,12 +52,12 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	for _, l := range layers {
 		l.Close()
 	}
-	var o outbox.Outstanding
+	var o outstanding
 	now := time.Now()
 	for _, s := range sites {
 		o = s.close(o, now)
 	}
-	gone := c.ends.Wait(ctx, func() time.Time { return o.Until(now) })
+	gone := c.ends.wait(ctx, func() time.Time { return o.Until(now) })
 	err := o.Unconfirmed(now, gone, core.ErrNoAnswer)
 	c.shut()
 	return err
@@ -69,4 +70,48 @@ func (c *client) shut() {
 	c.mu.Unlock()
 	c.servers.Close()
 	c.notifier.Stop()
+}
+
+// An owed is an end that a server could still need when a client closes.
+type owed interface {
+	// Left is until when the server may have what the end is for, of what it may have had at a time, and whether that is a
+	// hold; zero if it has nothing. The error is why the end was not confirmed, if it was given up.
+	Left(begun time.Time) (until time.Time, hold bool, unended error)
+}
+
+// outstanding are the ends that are owed when a client closes.
+type outstanding []owed
+
+// Until is until when any of what was outstanding at a time is owed.
+func (o outstanding) Until(begun time.Time) time.Time {
+	until, _, _, _ := o.look(begun)
+	return until
+}
+
+// look says beside that how many of the ends are not confirmed, of holds and of calls without one, and why.
+func (o outstanding) look(begun time.Time) (until time.Time, holds, calls int, why error) {
+	for _, one := range o {
+		left, hold, unended := one.Left(begun)
+		if why = cmp.Or(unended, why); left.After(until) {
+			until = left
+		}
+		switch {
+		case unended == nil && left.IsZero():
+		case hold:
+			holds++
+		default:
+			calls++
+		}
+	}
+	return until, holds, calls, why
+}
+
+// Unconfirmed says which ends were not confirmed, and why, of what was outstanding at a time: gone is the error of whoever
+// waited for them, which may be nil, and silence what stands for no reason at all.
+func (o outstanding) Unconfirmed(begun time.Time, gone, silence error) error {
+	_, holds, calls, why := o.look(begun)
+	if holds+calls == 0 {
+		return nil
+	}
+	return fmt.Errorf("headwaiter: close: Redis did not confirm %d release(s) and %d abandoned call(s), which end with their leases: %w", holds, calls, cmp.Or(why, gone, silence))
 }

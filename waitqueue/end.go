@@ -10,7 +10,6 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
-	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
@@ -29,7 +28,7 @@ type owned struct {
 // watch likewise.
 type sender struct {
 	release *core.Release
-	item    outbox.Item[sender]
+	item    outItem[sender]
 	entry   *entry // one of these
 	watch   *watch
 	heir    *lua.Transit // where the hold goes; nil: to the next in the queue
@@ -66,20 +65,20 @@ func (d *sender) site() *site {
 func (d *sender) push(atOnce bool) {
 	s := d.site()
 	d.item.Of = d
-	s.client.ends.Push(s.node(), &d.item, atOnce)
+	s.client.ends.push(s.node(), &d.item, atOnce)
 }
 
 // later sends a release at a time.
 func (d *sender) later(at time.Time) {
 	c := d.site().client
-	c.ends.Count(1)
+	c.ends.count(1)
 	d.timer.Target = timers.Func(func(now time.Time) {
 		if now.Before(at) {
 			c.servers.Timers.Before(&d.timer, at)
 			return
 		}
 		d.push(true)
-		c.ends.Count(-1)
+		c.ends.count(-1)
 	})
 	c.servers.Timers.Before(&d.timer, at)
 }

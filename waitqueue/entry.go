@@ -6,7 +6,6 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
-	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
@@ -104,7 +103,7 @@ func (e *entry) ticked(time.Time) {
 	e.end(x)
 }
 
-func (e *entry) close(o outbox.Outstanding, now time.Time) outbox.Outstanding {
+func (e *entry) close(o outstanding, now time.Time) outstanding {
 	x := e.begin()
 	defer e.end(x)
 	e.lock.Close(&x.Input)

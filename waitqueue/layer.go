@@ -158,7 +158,7 @@ func (c *Claim) Await(ctx context.Context) (*lease.Lease, error) {
 func (c *Claim) enter(late bool) error {
 	servers := c.queue.client.servers
 	if now, ok := servers.NodeOf(c.queue.keys.Lock).Clock.Steady(); ok && late {
-		c.arrival = now.Add(-time.Since(c.wait.begun)).UnixMicro() - c.queue.terms.HeadStart()
+		c.arrival = now.Add(-time.Since(c.wait.begun)).UnixMicro() - c.queue.terms.headStart()
 	}
 	return c.Enter(c.wait.begun)
 }

@@ -11,21 +11,9 @@ import (
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/outside"
 	"github.com/headwaiter/headwaiter/internal/retry"
-	"github.com/headwaiter/headwaiter/internal/terms"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-)
-
-// Terms are how a primitive asks for a name and holds it.
-type Terms = terms.Terms
-
-const (
-	// PriorityStep is what one level of priority is worth: a call overtakes those of the level below that came
-	// at most so long before it.
-	PriorityStep = terms.PriorityStep
-	// MaxHistory is how many hand-offs of a name can be kept: some 100 kB.
-	MaxHistory = terms.MaxHistory
 )
 
 // DefaultTerms are those of a primitive without options.
@@ -61,9 +49,6 @@ type binding struct {
 
 	termsErr error // why it cannot be asked for
 }
-
-// Verdicts are a primitive's own errors for what the server may answer.
-type Verdicts = terms.Verdicts
 
 // heldKey finds the lease on a lock in a context.
 type heldKey struct {
@@ -144,7 +129,7 @@ func (q *binding) on(t Terms) {
 	if t.WithoutRenewal {
 		t.MaxHold = t.Lease
 	}
-	q.terms, q.termsErr = t, t.Check()
+	q.terms, q.termsErr = t, t.check()
 }
 
 // Refusing returns the queue with a reason why no call can ask for it, where there is one: a primitive's own option.
@@ -191,14 +176,14 @@ func (q *binding) explained(err error) error {
 }
 
 // Verdict converts a reply that is no success into the error of the primitive.
-func (q Queue) Verdict(r *wire.Head) error { return q.verdicts.Of(r.Status, r.States) }
+func (q Queue) Verdict(r *wire.Head) error { return q.verdicts.of(r.Status, r.States) }
 
 // verdict converts a reply that ends the wait of a call into an error.
 func (q *binding) verdict(status wire.Status, states []string) error {
 	if status == wire.Excess && len(states) > 0 {
 		return excess(q.permits, states[0])
 	}
-	return q.verdicts.Of(status, states)
+	return q.verdicts.of(status, states)
 }
 
 // Seen is the name of the queue as [Wiring.InspectAll] wants it.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
-	"github.com/headwaiter/headwaiter/internal/terms"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -31,7 +30,7 @@ func (e *entry) checkOnce(round *core.Round) (more bool) {
 	e.mu.Unlock()
 	for _, t := range check.Named {
 		q := t.Ticket.Owner.(*caller).queue
-		args = append(args, t.Text, terms.Bound(t.Limit).Brought(t.Arrival, q.terms.HeadStart()))
+		args = append(args, t.Text, bound(t.Limit).brought(t.Arrival, q.terms.headStart()))
 	}
 	if len(check.Named) > 0 {
 		args = append(args, check.Named[0].Ticket.Owner.(*caller).queue.extras...)
@@ -64,7 +63,7 @@ func checkStates(check *core.Check, r *wire.Reply) []core.CheckState {
 		case wire.StateExcess:
 			s.Err = excess(t.Ticket.Permits, rest)
 		case wire.StateFull:
-			s.Err = terms.Bound(t.Limit).Told(rest, r.Now)
+			s.Err = bound(t.Limit).told(rest, r.Now)
 		}
 		states = append(states, s)
 	}
@@ -106,7 +105,7 @@ type glance struct {
 
 // flush sends what was due at one moment.
 func (c *client) flush() {
-	c.renewals.Flush()
+	c.renewals.flush()
 	due := c.looks.Take()
 	if len(due) == 0 {
 		return

@@ -6,42 +6,41 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
-	"github.com/headwaiter/headwaiter/internal/renewals"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// A hold is renewed by internal/renewals, which asks it for what, and tells it the answer.
+// A hold is renewed with others (renewals), which ask it for what, and tell it the answer.
 
-// Where is the node that has the hold, and what must acknowledge its renewals.
-func (h *hold) Where() (*conn.Node, conn.Acks) {
-	return h.ticket.entry.node(), h.ticket.queue.terms.Acks()
+// where is the node that has the hold, and what must acknowledge its renewals.
+func (h *hold) where() (*conn.Node, conn.Acks) {
+	return h.ticket.entry.node(), h.ticket.queue.terms.acks()
 }
 
-// Saw takes in what the answer to a renewal says of the name.
-func (h *hold) Saw(n *conn.Node, a conn.Attempt, r *wire.Reply) {
+// saw takes in what the answer to a renewal says of the name.
+func (h *hold) saw(n *conn.Node, a conn.Attempt, r *wire.Reply) {
 	e := h.ticket.entry
 	e.client.saw(n, a, e.proto, e.name, r.Head(), r.Token)
 }
 
-// Next is what the hold is to be renewed to by an attempt.
-func (h *hold) Next(a conn.Attempt) renewals.Renewal {
+// next is what the hold is to be renewed to by an attempt.
+func (h *hold) next(a conn.Attempt) renewal {
 	e := h.ticket.entry
 	x := e.begin()
 	r := e.renewal(e.lock.NextRenewal(&x.Input, &h.Hold, attempt(&a)))
 	e.end(x)
-	r.Hold = h
+	r.of = h
 	return r
 }
 
 // renewal is a renewal as it is sent.
-func (e *entry) renewal(r core.Renewal) renewals.Renewal {
-	return renewals.Renewal{Renewal: r, Proto: e.proto, Keys: &e.keys, Slot: e.slot, Who: e.client.who}
+func (e *entry) renewal(r core.Renewal) renewal {
+	return renewal{Renewal: r, proto: e.proto, keys: &e.keys, slot: e.slot, who: e.client.who}
 }
 
-// Renewed takes in the answer to a renewal, or its lack.
-func (h *hold) Renewed(r *renewals.Renewal, a conn.Attempt, reply *wire.Reply, err error) {
+// renewed takes in the answer to a renewal, or its lack.
+func (h *hold) renewed(r *renewal, a conn.Attempt, reply *wire.Reply, err error) {
 	e, f := h.ticket.entry, failure(err)
 	x := e.begin()
 	e.lock.OnRenewed(&x.Input, &h.Hold, &r.Renewal, attempt(&a), reply, &f, h.leases())
@@ -64,7 +63,7 @@ func (e *entry) confirm(t *ticket) error {
 
 	c.stats.Renewals.Add(1)
 	connection := n.Connection()
-	v := &c.servers.Vouch(n, []conn.Job{request.Job(a)}, proof)[0]
+	v := &c.servers.Vouch(n, []conn.Job{request.job(a)}, proof)[0]
 	n.Aged(e.slot, v, a.Sent, connection)
 	r, err := v.Reply()
 	if err == nil {
@@ -83,7 +82,7 @@ func (e *entry) confirm(t *ticket) error {
 
 // proof is what the grant of a ticket needs beside the word of its node; nothing by default.
 func (e *entry) proof(t *ticket) conn.Proof {
-	p := conn.Proof{Acks: t.queue.terms.Acks()}
+	p := conn.Proof{Acks: t.queue.terms.acks()}
 	if terms := &t.queue.terms; terms.SafeRestart && t.Acknowledgement() && !e.node().Sound(e.slot, terms.Lease) {
 		p.Lease, p.Mark = terms.Lease, lua.MarkKey(e.client.opts.Prefix, e.slot, e.client.servers.Clustered())
 	}
@@ -102,7 +101,7 @@ func (w *wait) giveWay() {
 	arrival := t.Arrival
 	e.mu.Unlock()
 	if now, ok := n.Clock.Steady(); arrival == 0 && ok {
-		arrival = now.Add(-time.Since(w.begun)).UnixMicro() - t.queue.terms.HeadStart()
+		arrival = now.Add(-time.Since(w.begun)).UnixMicro() - t.queue.terms.headStart()
 	}
 	r, err := lua.Ahead.Decode(c.servers.RunFor(w.ctx, lua.Ahead.Script, e.keys.All(), strconv.FormatInt(arrival, 10)))
 	if err != nil || r.Before == 0 {
@@ -114,8 +113,8 @@ func (w *wait) giveWay() {
 		e.end(x)
 		return
 	}
-	c.ends.Count(1) // Close waits for it.
-	defer c.ends.Count(-1)
+	c.ends.count(1) // Close waits for it.
+	defer c.ends.count(-1)
 	e.end(x)
 
 	// Its place first, then the release of what it held, so that it has that place when the queue is served.

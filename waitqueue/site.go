@@ -10,7 +10,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/notify"
-	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
@@ -46,7 +45,7 @@ type known interface {
 	at() *site
 	// close ends the waits and the holds of the name, for a client that closes, and adds the releases that a server could still
 	// need then, before any of them is sent.
-	close(o outbox.Outstanding, now time.Time) outbox.Outstanding
+	close(o outstanding, now time.Time) outstanding
 	// abandon ends all that the client has of the name, and sends nothing for it.
 	abandon()
 	// silent reports whether the server does not answer the requests for the name.
@@ -117,9 +116,9 @@ func (s *site) perform(e *core.Effect, listens conn.Subscriber) bool {
 		c.servers.Spawn(func() { c.servers.Publish(s.channel, wire.EchoMessage(text)) }) // An error shows as a ping that does not come back.
 	case core.Owe:
 		if e.Flag {
-			c.ends.Count(-1)
+			c.ends.count(-1)
 		} else {
-			c.ends.Count(1)
+			c.ends.count(1)
 		}
 	case core.RaiseToken:
 		c.floor.Raise(e.Token)
@@ -315,7 +314,7 @@ func (q *binding) newCaller(c *caller, room *notify.Teller, call *core.Call) {
 	c.teller = notifier.Teller(room, q.proto.Kind, q.name, &call.Text)
 	call.Owner = c
 	call.Place, call.Budget = -1, conn.AttemptTime
-	call.Lease, _ = q.terms.First()
+	call.Lease, _ = q.terms.first()
 }
 
 // slept is for how long the machine has been suspended; a name for what the core is told of it.

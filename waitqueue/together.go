@@ -10,7 +10,6 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/retry"
-	"github.com/headwaiter/headwaiter/internal/terms"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -115,8 +114,8 @@ func askAll(ctx context.Context, claims []*Claim, mode string, budget time.Durat
 	if len(asked) == 0 {
 		return false, false, nil
 	}
-	_, phase := first.queue.terms.First()
-	args := append([]string{mode, a.NotAfter, strconv.FormatInt(first.queue.terms.HeadStart(), 10), c.highest(), c.servers.Counted(), phase}, tickets...)
+	_, phase := first.queue.terms.first()
+	args := append([]string{mode, a.NotAfter, strconv.FormatInt(first.queue.terms.headStart(), 10), c.highest(), c.servers.Counted(), phase}, tickets...)
 	c.stats.Asks.Add(1)
 	replies, err := lua.MultiAsk.DecodeAll(c.servers.RunFor(ctx, lua.MultiAsk, keys, args...), len(asked))
 	late = err == nil && len(replies) == 1 && replies[0].Status == wire.Late
@@ -129,7 +128,7 @@ func askAll(ctx context.Context, claims []*Claim, mode string, budget time.Durat
 		}
 		busy := r.Status == wire.Busy
 		if p.busy = nil; r.Owner() != "" || r.Waiting > 0 { // Else it is free, and only others are not.
-			p.busy = terms.BusyBy(&r)
+			p.busy = busyBy(&r)
 		}
 		refused = refused || busy
 		if late || busy {
@@ -149,7 +148,7 @@ func (c *Claim) Again() *Claim {
 	if arrival == 0 && !c.asked.IsZero() {
 		// It was granted at once, or by a message after an ask whose answer was lost: nobody has told.
 		if earliest := e.node().Clock.AtLeast(c.asked); earliest > 0 {
-			arrival = earliest - t.queue.terms.HeadStart()
+			arrival = earliest - t.queue.terms.headStart()
 		}
 	}
 	again := newClaim(c.ctx, c.queue, c.wait.mode)

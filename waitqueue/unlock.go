@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/core"
-	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
@@ -77,11 +76,11 @@ func (h *hold) lowerAlone() {
 var errUnsettled = errors.New("the end of an earlier hold of this client has not been answered")
 
 // endsAhead returns the releases that an acquire request is to take along, and waits where some are under way.
-func (w *wait) endsAhead() ([]*outbox.Item[sender], error) {
+func (w *wait) endsAhead() ([]*outItem[sender], error) {
 	e := w.entry
 	e.mu.Lock()
 	n := len(e.lock.Unlocks())
-	if n == 0 || n > outbox.Batch || len(e.lowers) > 0 {
+	if n == 0 || n > outBatch || len(e.lowers) > 0 {
 		e.mu.Unlock()
 		return nil, w.afterEnds(w.ctx)
 	}
@@ -90,7 +89,7 @@ func (w *wait) endsAhead() ([]*outbox.Item[sender], error) {
 	for _, d := range e.lock.Unlocks() {
 		ahead = append(ahead, &e.sending(d).item)
 	}
-	taken := e.client.ends.Claim(e.node(), ahead)
+	taken := e.client.ends.claim(e.node(), ahead)
 	e.act.Unlock()
 	e.mu.Unlock()
 	if taken {
@@ -124,7 +123,7 @@ func (w *wait) afterEnds(ctx context.Context) error {
 	if len(before) == 0 {
 		return nil
 	}
-	e.client.ends.Hasten(e.node())
+	e.client.ends.hasten(e.node())
 	patience := ctx
 	if mode != wire.Wait {
 		var cancel context.CancelFunc
@@ -155,7 +154,7 @@ func (e *entry) unsettled() bool {
 }
 
 // takeAlong lets releases go before an acquire request.
-func (q *ask) takeAlong(all []*outbox.Item[sender]) {
+func (q *ask) takeAlong(all []*outItem[sender]) {
 	q.ahead, q.jobs = all, q.jobs[:0]
 	for _, i := range all {
 		q.jobs = append(q.jobs, i.Of.job())
@@ -168,7 +167,7 @@ func (e *entry) endedAhead(q *ask) {
 	for i, one := range q.ahead {
 		one.Of.answered(q.attempt, q.jobs[i].Result)
 	}
-	e.client.ends.Count(-len(q.ahead))
+	e.client.ends.count(-len(q.ahead))
 	q.ahead = nil
 	clear(q.jobs)
 }

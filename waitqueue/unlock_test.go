@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
-	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
@@ -83,11 +82,11 @@ func TestAnAskTakesTheUnlockBeforeItAlong(t *testing.T) {
 			must.Got(q.Try(t.Context()))(t).Unlock()
 		}
 		synctest.Wait()
-		time.Sleep(outbox.Linger) // Of the bubble.
+		time.Sleep(linger) // Of the bubble.
 		synctest.Wait()
 		require.Equal(t, uint64(100), mine.Stats().Ends)
 		require.False(t, must.Got(q.Inspect(t.Context()))(t).Held)
-		open, nodes := mine.ends.Open()
+		open, nodes := mine.ends.left()
 		require.Zero(t, open)
 		require.Zero(t, nodes)
 	})
@@ -104,9 +103,9 @@ func TestAnUnlockIsNotPutOffByAsksForOtherNames(t *testing.T) {
 		l := must.Got(other.Acquire(t.Context()))(t)
 		l.Unlock()
 		unlocked := time.Now()
-		for time.Since(unlocked) <= outbox.Linger {
+		for time.Since(unlocked) <= linger {
 			must.Got(busy.Acquire(t.Context()))(t).Unlock()
-			time.Sleep(outbox.Linger / 8) // Of the bubble.
+			time.Sleep(linger / 8) // Of the bubble.
 		}
 		synctest.Wait()
 		require.NoError(t, must.Err(benchQueue(theirs, 1).Try(t.Context())))
@@ -131,7 +130,7 @@ func TestUnlocksWithoutAnAnswerCostNoGoroutines(t *testing.T) {
 		synctest.Wait()
 		require.Less(t, runtime.NumGoroutine(), goroutines+10)
 		d.Heal()
-		ended := func() int { open, _ := mine.ends.Open(); return open }
+		ended := func() int { open, _ := mine.ends.left(); return open }
 		for began := time.Now(); ended() > 0 && time.Since(began) < lease.DefaultLease; {
 			time.Sleep(100 * time.Millisecond) // Of the bubble.
 		}
@@ -191,7 +190,7 @@ func TestAnUnlockDoesNotLingerWhereACallWaits(t *testing.T) {
 		synctest.Wait()
 		l.Unlock()
 		next := <-got
-		require.Less(t, time.Since(begun), outbox.Linger)
+		require.Less(t, time.Since(begun), linger)
 		require.NoError(t, next.Release(t.Context()))
 	})
 }
@@ -207,7 +206,7 @@ func TestAnUnlockDoesNotLingerForACallForSeveralNames(t *testing.T) {
 		require.NoError(t, c.Enter(time.Now()))
 		refused := must.Got(AskAll(t.Context(), []*Claim{c}, false, func() {}))(t)
 		require.False(t, refused)
-		require.Less(t, time.Since(begun), outbox.Linger)
+		require.Less(t, time.Since(begun), linger)
 		c.Leave(nil)
 	})
 }

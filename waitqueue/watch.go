@@ -9,7 +9,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/event"
-	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/internal/wire"
 )
@@ -196,7 +195,7 @@ func (w *watch) ticked(time.Time) {
 	w.end(x)
 }
 
-func (w *watch) close(o outbox.Outstanding, now time.Time) outbox.Outstanding {
+func (w *watch) close(o outstanding, now time.Time) outstanding {
 	x := w.begin()
 	defer w.end(x)
 	w.event.Close(&x.Input)

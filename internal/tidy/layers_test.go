@@ -55,13 +55,10 @@ var layers = map[string][]string{
 	"internal/core":  {"internal/reason", "internal/wire", "internal/times"},                  // Locks: tickets, holds, polls.
 	"internal/event": {"internal/core", "internal/reason", "internal/wire", "internal/times"}, // Latches, barriers, observers of an election.
 	// L1
-	"internal/conn":     {"internal/wire", "lua", "lease", "internal/retry", "internal/timers", rueidis, "internal/times"},
-	"internal/outbox":   {"internal/conn", "internal/retry"},                                               // Requests that nobody waits for.
-	"internal/outside":  {"internal/wire", "lua", "lease", "internal/conn", "internal/retry", rueidis},     // Looking at names; waitqueue gives it the connections.
-	"internal/renewals": {"internal/wire", "internal/core", "lua", "internal/conn", "internal/timers"},     // Renewals that go together.
-	"internal/terms":    {"internal/wire", "lease", "observe", "internal/conn", "internal/names", rueidis}, // What can be set.
+	"internal/conn":    {"internal/wire", "lua", "lease", "internal/retry", "internal/timers", rueidis, "internal/times"},
+	"internal/outside": {"internal/wire", "lua", "lease", "internal/conn", "internal/retry", rueidis}, // Looking at names; waitqueue gives it the connections.
 	// L2
-	"waitqueue":        {"internal/wire", "internal/core", "internal/event", "lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/outbox", "internal/outside", "internal/renewals", "internal/retry", "internal/terms", "internal/timers", rueidis, uuid},
+	"waitqueue":        {"internal/wire", "internal/core", "internal/event", "lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/outside", "internal/retry", "internal/timers", rueidis, uuid},
 	"internal/cohort":  {"lease", "internal/retry", "waitqueue"},                                    // Calls that pass a hold on; fairlock uses it.
 	"internal/several": {"lease", "internal/conn", "internal/names", "internal/retry", "waitqueue"}, // All or none of several names; multilock uses it.
 	// L3: what a program imports first. Nothing below imports it.

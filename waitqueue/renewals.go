@@ -1,6 +1,4 @@
-// Package renewals renews holds together: those that are due at one moment in one round trip a node, and what can be in
-// few scripts. They have a connection of their own, so that they never queue behind asks.
-package renewals
+package waitqueue
 
 import (
 	"slices"
@@ -16,46 +14,47 @@ import (
 )
 
 const (
-	// Batch is how many renewals go in one round trip at the most.
-	Batch = 512
+	// renewBatch is how many renewals go in one round trip at the most.
+	renewBatch = 512
 	// inScript is how many holds one script renews at the most, which takes the server about 0.5 ms.
 	inScript = 128
 )
 
-// A Hold is one that is renewed. Its methods are called without a lock.
-type Hold interface {
-	// Where is the node that has the hold, and what must acknowledge its renewals.
-	Where() (*conn.Node, conn.Acks)
-	// Next is what the hold is to be renewed to by an attempt.
-	Next(conn.Attempt) Renewal
-	// Saw takes in what the answer to a renewal that was sent alone says of the name.
-	Saw(*conn.Node, conn.Attempt, *wire.Reply)
-	// Renewed takes in the answer to a renewal, or its lack.
-	Renewed(r *Renewal, a conn.Attempt, reply *wire.Reply, err error)
+// A renewable is a hold, as those who renew several together see it. Its methods are called without a lock.
+type renewable interface {
+	// where is the node that has the hold, and what must acknowledge its renewals.
+	where() (*conn.Node, conn.Acks)
+	// next is what the hold is to be renewed to by an attempt.
+	next(conn.Attempt) renewal
+	// saw takes in what the answer to a renewal that was sent alone says of the name.
+	saw(*conn.Node, conn.Attempt, *wire.Reply)
+	// renewed takes in the answer to a renewal, or its lack.
+	renewed(r *renewal, a conn.Attempt, reply *wire.Reply, err error)
 }
 
-// A Renewal is one request to let a hold last.
-type Renewal struct {
+// A renewal is one request to let a hold last.
+type renewal struct {
 	core.Renewal
-	Hold  Hold
-	Proto *lua.Protocol
-	Keys  *lua.Keys
-	Slot  uint16
-	Who   string // the client, for operators
+	of    renewable
+	proto *lua.Protocol
+	keys  *lua.Keys
+	slot  uint16
+	who   string // the client, for operators
 
 	still bool // nothing but the end of the lease changes
 }
 
-// Renewals collects the holds of a client that are due.
-type Renewals struct {
-	Servers *conn.Servers
-	Sent    *atomic.Uint64 // counts them
-	timers.Batch[Hold]
+// renewals collects the holds of a client that are due at one moment. They are renewed together: in one round trip a node,
+// and what can be in few scripts. They have a connection of their own, so that they never queue behind asks.
+type renewals struct {
+	servers *conn.Servers
+	sent    *atomic.Uint64 // counts them
+	timers.Batch[renewable]
 }
 
-// Flush sends what is due, in the background: a server that does not answer holds up nobody's clock, nor what is
+// flush sends what is due, in the background: a server that does not answer holds up nobody's clock, nor what is
 // at another.
-func (r *Renewals) Flush() {
+func (r *renewals) flush() {
 	due := r.Take()
 	if len(due) == 0 {
 		return
@@ -64,29 +63,29 @@ func (r *Renewals) Flush() {
 		node *conn.Node
 		acks conn.Acks
 	}
-	groups := make(map[alike][]Hold, 1)
+	groups := make(map[alike][]renewable, 1)
 	for _, h := range due {
 		var as alike
-		as.node, as.acks = h.Where()
+		as.node, as.acks = h.where()
 		groups[as] = append(groups[as], h)
 	}
 	for as, due := range groups {
-		for batch := range slices.Chunk(due, Batch) {
-			r.Servers.Spawn(func() { r.Renew(as.node, batch, as.acks) })
+		for batch := range slices.Chunk(due, renewBatch) {
+			r.servers.Spawn(func() { r.renew(as.node, batch, as.acks) })
 		}
 	}
 }
 
-// Renew renews a batch: those that can go together in few scripts, and what is left of them one by one. A renewal that
+// renew renews a batch: those that can go together in few scripts, and what is left of them one by one. A renewal that
 // too few replicas acknowledge counts as one that was not answered: a hold never lasts longer than the replicas know.
-func (r *Renewals) Renew(n *conn.Node, batch []Hold, acks conn.Acks) {
+func (r *renewals) renew(n *conn.Node, batch []renewable, acks conn.Acks) {
 	a := n.Attempt(conn.AttemptTime)
-	room, asked := make([]Renewal, len(batch)), make([]*Renewal, len(batch))
+	room, asked := make([]renewal, len(batch)), make([]*renewal, len(batch))
 	for i, h := range batch {
-		room[i] = h.Next(a)
+		room[i] = h.next(a)
 		asked[i] = &room[i]
 	}
-	r.Sent.Add(uint64(len(batch)))
+	r.sent.Add(uint64(len(batch)))
 	alone := asked
 	if acks == (conn.Acks{}) {
 		alone = r.together(n, a, asked)
@@ -97,28 +96,28 @@ func (r *Renewals) Renew(n *conn.Node, batch []Hold, acks conn.Acks) {
 }
 
 // each renews with a script for each hold.
-func (r *Renewals) each(n *conn.Node, a conn.Attempt, asked []*Renewal, acks conn.Acks) {
+func (r *renewals) each(n *conn.Node, a conn.Attempt, asked []*renewal, acks conn.Acks) {
 	jobs := make([]conn.Job, len(asked))
 	for i := range asked {
-		jobs[i] = asked[i].Job(a)
+		jobs[i] = asked[i].job(a)
 	}
-	found := r.Servers.Vouch(n, jobs, conn.Proof{Acks: acks})
+	found := r.servers.Vouch(n, jobs, conn.Proof{Acks: acks})
 	var reply wire.Reply // One for all: nobody keeps it.
 	for i := range found {
 		var err error
 		v := &found[i]
 		if reply, err = v.Reply(); err == nil {
-			asked[i].Hold.Saw(n, a, &reply)
+			asked[i].of.saw(n, a, &reply)
 			if reply.Status == wire.Granted {
 				err = v.Short()
 			}
 		}
-		asked[i].Hold.Renewed(asked[i], a, &reply, err)
+		asked[i].of.renewed(asked[i], a, &reply, err)
 	}
 }
 
 // phase is what the end of the hold without a release will say of the client.
-func (r *Renewal) phase() string {
+func (r *renewal) phase() string {
 	if r.Idle && r.Wishes {
 		return wire.PhaseIdle
 	}
@@ -128,14 +127,14 @@ func (r *Renewal) phase() string {
 	return wire.PhaseHeld
 }
 
-// Job is the renewal as it is sent by itself.
-func (r *Renewal) Job(a conn.Attempt) conn.Job {
+// job is the renewal as it is sent by itself.
+func (r *renewal) job(a conn.Attempt) conn.Job {
 	args := []string{
 		r.Text, strconv.FormatUint(r.Token, 10), strconv.FormatInt(r.Lasts.Milliseconds(), 10),
 		r.phase(),
 	}
-	if r.Proto.Several() {
-		who := r.Who
+	if r.proto.Several() {
+		who := r.who
 		if r.Least > 0 {
 			who = "~" + strconv.FormatInt(r.Least.Milliseconds(), 10) + "~" + who
 		}
@@ -145,29 +144,29 @@ func (r *Renewal) Job(a conn.Attempt) conn.Job {
 	if r.Entries != "" {
 		args = append(args, r.Entries)
 	}
-	keys := r.Keys.Renewed()
+	keys := r.keys.Renewed()
 	switch {
-	case r.Stays && r.Proto.Several():
-		keys = r.Keys.Staying()
+	case r.Stays && r.proto.Several():
+		keys = r.keys.Staying()
 	case r.Stays:
-		keys, args = r.Keys.Staying(), append(args, strconv.FormatInt(r.Least.Milliseconds(), 10))
+		keys, args = r.keys.Staying(), append(args, strconv.FormatInt(r.Least.Milliseconds(), 10))
 	case r.Wishes:
-		keys = r.Keys.Wanting()
+		keys = r.keys.Wanting()
 	}
-	return conn.Job{Script: r.Proto.Renew, Keys: keys, Args: args}
+	return conn.Job{Script: r.proto.Renew, Keys: keys, Args: args}
 }
 
 // together renews several holds in one script, as to start one costs the server as much as what it does for a hold. It
 // returns the rest: what is of another kind, or has more to tell, or was not renewed by such a script, which does nothing
 // where anything is unusual.
-func (r *Renewals) together(n *conn.Node, a conn.Attempt, asked []*Renewal) (alone []*Renewal) {
+func (r *renewals) together(n *conn.Node, a conn.Attempt, asked []*renewal) (alone []*renewal) {
 	type alike struct {
 		script *lua.Script
 		lasts  time.Duration
 	}
-	groups := make(map[alike][]*Renewal, 1)
+	groups := make(map[alike][]*renewal, 1)
 	for _, one := range asked {
-		if s := one.Proto.Renewals; s != nil && one.Entries == "" && !one.Stays && (!one.Wishes || one.Said && !one.Final) {
+		if s := one.proto.Renewals; s != nil && one.Entries == "" && !one.Stays && (!one.Wishes || one.Said && !one.Final) {
 			group := alike{s, one.Lasts}
 			groups[group] = append(groups[group], one)
 		} else {
@@ -175,14 +174,14 @@ func (r *Renewals) together(n *conn.Node, a conn.Attempt, asked []*Renewal) (alo
 		}
 	}
 	var jobs []conn.Job
-	var parts [][]*Renewal
+	var parts [][]*renewal
 	for as, group := range groups {
-		for _, part := range conn.Parts(r.Servers, group, inScript, func(one *Renewal) uint16 { return one.Slot }) {
+		for _, part := range conn.Parts(r.servers, group, inScript, func(one *renewal) uint16 { return one.slot }) {
 			if len(part) == 1 {
 				alone = append(alone, part[0])
 				continue
 			}
-			jobs = append(jobs, job(as.script, as.lasts, part, a))
+			jobs = append(jobs, jobOf(as.script, as.lasts, part, a))
 			parts = append(parts, part)
 		}
 	}
@@ -190,7 +189,7 @@ func (r *Renewals) together(n *conn.Node, a conn.Attempt, asked []*Renewal) (alo
 		return alone
 	}
 	var reply wire.Reply // One for all: nobody keeps it.
-	for i, res := range r.Servers.RunBeside(n, jobs) {
+	for i, res := range r.servers.RunBeside(n, jobs) {
 		part := parts[i]
 		now, ends, left, err := jobs[i].Script.DecodeRenewals(res, len(part))
 		switch {
@@ -210,14 +209,14 @@ func (r *Renewals) together(n *conn.Node, a conn.Attempt, asked []*Renewal) (alo
 				one.Kept = ends + lua.Spare.Microseconds()
 			}
 			reply = wire.Reply{Status: wire.Granted, Now: now, Token: one.Token, Until: ends}
-			one.Hold.Renewed(one, a, &reply, err)
+			one.of.renewed(one, a, &reply, err)
 		}
 	}
 	return alone
 }
 
-// job is several renewals as one script does them.
-func job(s *lua.Script, lasts time.Duration, part []*Renewal, a conn.Attempt) conn.Job {
+// jobOf is several renewals as one script does them.
+func jobOf(s *lua.Script, lasts time.Duration, part []*renewal, a conn.Attempt) conn.Job {
 	keys := make([]string, len(part))
 	args := make([]string, 3, 3+2*len(part))
 	phases := make([]byte, len(part))
@@ -235,7 +234,7 @@ func job(s *lua.Script, lasts time.Duration, part []*Renewal, a conn.Attempt) co
 		default:
 			phases[i] = wire.RenewHeld
 		}
-		keys[i] = r.Keys.Lock
+		keys[i] = r.keys.Lock
 		args = append(args, r.Text, strconv.FormatUint(r.Token, 10))
 	}
 	args[0], args[1], args[2] = a.NotAfter, strconv.FormatInt(lasts.Milliseconds(), 10), string(phases)
@@ -246,6 +245,6 @@ func job(s *lua.Script, lasts time.Duration, part []*Renewal, a conn.Attempt) co
 // server µs. Then a renewal need not prolong it. That is safe: every script that sets the life of a key leaves at least a
 // minute beyond the present lease, and that only ever moves later: but for a hold that its client keeps idle, of which nothing is
 // known from the sending of a shorter renewal on.
-func (r *Renewal) outlives(latest int64) bool {
+func (r *renewal) outlives(latest int64) bool {
 	return latest+(r.Lasts+lua.Least).Microseconds() <= r.Kept
 }

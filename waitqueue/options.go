@@ -1,4 +1,4 @@
-package terms
+package waitqueue
 
 import (
 	"cmp"
@@ -59,7 +59,7 @@ type Options struct {
 	HeldTooLong, WaitedTooLong time.Duration
 }
 
-// Defaults and limits, each with its reason.
+// defaults and limits, each with its reason.
 const (
 	defaultPrefix     = "headwaiter"
 	defaultGrantLease = 2 * time.Second
@@ -71,8 +71,8 @@ const (
 	maxPrefix = 128
 )
 
-// Defaults are the options with what was left out, or what is wrong with them.
-func Defaults(o Options) (Options, error) {
+// defaults are the options with what was left out, or what is wrong with them.
+func defaults(o Options) (Options, error) {
 	o.Prefix = cmp.Or(o.Prefix, defaultPrefix)
 	if len(o.Prefix) > maxPrefix || strings.ContainsAny(o.Prefix, "{}") || !names.Printable(o.Prefix) {
 		return o, fmt.Errorf("headwaiter: prefix %.40q: must be printable, without braces, at most %d bytes", o.Prefix, maxPrefix)

@@ -1,5 +1,4 @@
-// Package outbox sends what nobody waits for, several requests to one node in one round trip, and knows when all is over.
-package outbox
+package waitqueue
 
 import (
 	"context"
@@ -12,25 +11,26 @@ import (
 )
 
 const (
-	// Linger is for how long something is delayed at the most that may wait for a request which takes it along.
-	Linger = 5 * time.Millisecond
-	// Batch is how many requests go in one round trip.
-	Batch = 128
+	// linger is for how long something is delayed at the most that may wait for a request which takes it along.
+	linger = 5 * time.Millisecond
+	// outBatch is how many requests go in one round trip.
+	outBatch = 128
 )
 
-// An Item is a request in an outbox.
-type Item[T any] struct {
+// An outItem is a request in an outbox.
+type outItem[T any] struct {
 	Of    *T
 	taken bool // somebody sends it, or it rests before it is sent again; guarded by the lock of the outbox
 }
 
-// An Outbox has what is to be sent to each node, and counts what is not over: what was pushed, and what is owed otherwise.
-// Spawn and Send are set before it is used.
-type Outbox[T any] struct {
-	Spawn func(func()) bool      // runs something in the background; false: its client was closed
-	Send  func(*conn.Node, []*T) // sends to a node, and takes in the answers
+// An outbox sends what nobody waits for, several requests to one node in one round trip. It counts what is not over: what was
+// pushed, and what is owed otherwise.
+// spawn and sendAll are set before it is used.
+type outbox[T any] struct {
+	spawn   func(func()) bool      // runs something in the background; false: its client was closed
+	sendAll func(*conn.Node, []*T) // sends to a node, and takes in the answers
 
-	mu      sync.Mutex // guards the fields below; nothing is called under it but Spawn and timers
+	mu      sync.Mutex // guards the fields below; nothing is called under it but spawn and timers
 	ready   map[*conn.Node]*box[T]
 	open    int           // what is not yet over
 	settled chan struct{} // closed when one of that is; nil while nobody waits for it
@@ -40,13 +40,13 @@ type Outbox[T any] struct {
 // along what it was started for, they may go on doing so: then the box lingers, and a timer that each such request sets
 // back starts the goroutine. To start it each time would take longer than what it sends.
 type box[T any] struct {
-	ready   []*Item[T]
+	ready   []*outItem[T]
 	lingers bool
 	timer   *time.Timer // of that
 }
 
-// Push makes an item ready for a node, and sees that it is sent: at once, or also with a request that comes soon.
-func (o *Outbox[T]) Push(n *conn.Node, i *Item[T], atOnce bool) {
+// push makes an item ready for a node, and sees that it is sent: at once, or also with a request that comes soon.
+func (o *outbox[T]) push(n *conn.Node, i *outItem[T], atOnce bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	b, runs := o.ready[n], true
@@ -66,20 +66,20 @@ func (o *Outbox[T]) Push(n *conn.Node, i *Item[T], atOnce bool) {
 }
 
 // startLocked begins to send what is in a box.
-func (o *Outbox[T]) startLocked(to *conn.Node, b *box[T]) {
-	if b.lingers = false; !o.Spawn(func() { o.send(to, b) }) {
+func (o *outbox[T]) startLocked(to *conn.Node, b *box[T]) {
+	if b.lingers = false; !o.spawn(func() { o.send(to, b) }) {
 		o.dropLocked(to, b)
 	}
 }
 
 // lingerLocked lets the next request take along what is pushed.
-func (o *Outbox[T]) lingerLocked(to *conn.Node, b *box[T]) {
+func (o *outbox[T]) lingerLocked(to *conn.Node, b *box[T]) {
 	b.lingers = true
 	if b.timer != nil {
-		b.timer.Reset(Linger)
+		b.timer.Reset(linger)
 		return
 	}
-	b.timer = time.AfterFunc(Linger, func() {
+	b.timer = time.AfterFunc(linger, func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		switch {
@@ -94,15 +94,15 @@ func (o *Outbox[T]) lingerLocked(to *conn.Node, b *box[T]) {
 
 // dropLocked is the end of a box that is empty. Its node may have another one by now: a timer that is set back when it
 // has just fired ends the box once, and then fires again.
-func (o *Outbox[T]) dropLocked(to *conn.Node, b *box[T]) {
+func (o *outbox[T]) dropLocked(to *conn.Node, b *box[T]) {
 	b.lingers = false
 	if o.ready[to] == b {
 		delete(o.ready, to)
 	}
 }
 
-// Hasten sends what lingers: somebody waits for it.
-func (o *Outbox[T]) Hasten(to *conn.Node) {
+// hasten sends what lingers: somebody waits for it.
+func (o *outbox[T]) hasten(to *conn.Node) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if b := o.ready[to]; b != nil && b.lingers && len(b.ready) > 0 {
@@ -110,14 +110,14 @@ func (o *Outbox[T]) Hasten(to *conn.Node) {
 	}
 }
 
-// Count adds n things that are not over and are sent elsewhere, or takes off some that are.
-func (o *Outbox[T]) Count(n int) {
+// count adds n things that are not over and are sent elsewhere, or takes off some that are.
+func (o *outbox[T]) count(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.settleLocked(-n)
 }
 
-func (o *Outbox[T]) settleLocked(n int) {
+func (o *outbox[T]) settleLocked(n int) {
 	o.open -= n
 	if o.settled != nil {
 		close(o.settled)
@@ -126,23 +126,23 @@ func (o *Outbox[T]) settleLocked(n int) {
 }
 
 // send runs in the background while there is something to send to a node.
-func (o *Outbox[T]) send(to *conn.Node, b *box[T]) {
+func (o *outbox[T]) send(to *conn.Node, b *box[T]) {
 	for {
 		batch, passed := o.nextBatch(to, b)
 		if len(batch) == 0 {
 			return
 		}
-		o.Send(to, batch)
-		o.Count(-passed)
+		o.sendAll(to, batch)
+		o.count(-passed)
 	}
 }
 
 // nextBatch takes what goes in one round trip out of a box. Where there is nothing to send, the box lingers or is over.
 // passed is how many items are in it no more, those included that a request has taken along.
-func (o *Outbox[T]) nextBatch(to *conn.Node, b *box[T]) (batch []*T, passed int) {
+func (o *outbox[T]) nextBatch(to *conn.Node, b *box[T]) (batch []*T, passed int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for len(batch) < Batch && passed < len(b.ready) {
+	for len(batch) < outBatch && passed < len(b.ready) {
 		if i := b.ready[passed]; !i.taken {
 			i.taken = true
 			batch = append(batch, i.Of)
@@ -161,8 +161,8 @@ func (o *Outbox[T]) nextBatch(to *conn.Node, b *box[T]) (batch []*T, passed int)
 	return batch, passed
 }
 
-// Claim takes items for a node out of the hands of the background: all, or none if it has begun to send one of them.
-func (o *Outbox[T]) Claim(n *conn.Node, all []*Item[T]) bool {
+// claim takes items for a node out of the hands of the background: all, or none if it has begun to send one of them.
+func (o *outbox[T]) claim(n *conn.Node, all []*outItem[T]) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, i := range all {
@@ -176,7 +176,7 @@ func (o *Outbox[T]) Claim(n *conn.Node, all []*Item[T]) bool {
 	o.open += len(all)
 	if b := o.ready[n]; b != nil && b.lingers {
 		before := len(b.ready)
-		b.ready = slices.DeleteFunc(b.ready, func(i *Item[T]) bool { return i.taken })
+		b.ready = slices.DeleteFunc(b.ready, func(i *outItem[T]) bool { return i.taken })
 		o.settleLocked(before - len(b.ready))
 		if len(b.ready) == 0 { // Else the timer is for others.
 			o.lingerLocked(n, b)
@@ -185,23 +185,23 @@ func (o *Outbox[T]) Claim(n *conn.Node, all []*Item[T]) bool {
 	return true
 }
 
-// Unclaim gives them back.
-func (o *Outbox[T]) Unclaim(n *conn.Node, all []*Item[T]) {
+// unclaim gives them back.
+func (o *outbox[T]) unclaim(n *conn.Node, all []*outItem[T]) {
 	for _, i := range all {
-		o.Push(n, i, true)
+		o.push(n, i, true)
 	}
-	o.Count(-len(all))
+	o.count(-len(all))
 }
 
-// Open is how much is not over, and to how many nodes something is to be sent.
-func (o *Outbox[T]) Open() (open, nodes int) {
+// left is how much is not over, and to how many nodes something is to be sent.
+func (o *outbox[T]) left() (open, nodes int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.open, len(o.ready)
 }
 
-// Wait returns when all is over, or nothing is owed any more, or with an error when ctx ends.
-func (o *Outbox[T]) Wait(ctx context.Context, owed func() time.Time) error {
+// wait returns when all is over, or nothing is owed any more, or with an error when ctx ends.
+func (o *outbox[T]) wait(ctx context.Context, owed func() time.Time) error {
 	for {
 		o.mu.Lock()
 		if o.open == 0 {

@@ -1,4 +1,4 @@
-package outbox
+package waitqueue
 
 import (
 	"testing"
@@ -13,14 +13,14 @@ import (
 // A timer that was set back when it had just fired ends its box, and nobody else's when it fires again.
 func TestABoxEndsItselfAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, n := &Outbox[int]{}, &conn.Node{}
+		o, n := &outbox[int]{}, &conn.Node{}
 		old, next := &box[int]{}, &box[int]{}
 		o.ready = map[*conn.Node]*box[int]{n: old}
 		o.mu.Lock()
 		o.lingerLocked(n, old)
 		o.mu.Unlock()
 		o.mu.Lock()
-		time.Sleep(Linger) // Of the bubble: it fires, and waits for the lock.
+		time.Sleep(linger) // Of the bubble: it fires, and waits for the lock.
 		o.lingerLocked(n, old)
 		o.mu.Unlock()
 		synctest.Wait()
@@ -28,7 +28,7 @@ func TestABoxEndsItselfAlone(t *testing.T) {
 		require.NotContains(t, o.ready, n)
 		o.ready[n] = next
 		o.mu.Unlock()
-		time.Sleep(Linger) // Of the bubble.
+		time.Sleep(linger) // Of the bubble.
 		synctest.Wait()
 		o.mu.Lock()
 		defer o.mu.Unlock()

@@ -1,4 +1,4 @@
-package terms
+package waitqueue
 
 import (
 	"math"
@@ -14,7 +14,7 @@ import (
 
 func TestTerms(t *testing.T) {
 	good := Terms{Lease: lease.DefaultLease}
-	require.NoError(t, good.Check())
+	require.NoError(t, good.check())
 	for _, change := range []func(*Terms){
 		func(t *Terms) { t.Lease = lease.MinLease },
 		func(t *Terms) { t.Lease = lease.MaxLease },
@@ -25,7 +25,7 @@ func TestTerms(t *testing.T) {
 	} {
 		changed := good
 		change(&changed)
-		require.NoError(t, changed.Check(), "%+v", changed)
+		require.NoError(t, changed.check(), "%+v", changed)
 	}
 	for _, change := range []func(*Terms){
 		func(t *Terms) { t.Lease = 0 },
@@ -39,10 +39,10 @@ func TestTerms(t *testing.T) {
 	} {
 		changed := good
 		change(&changed)
-		require.ErrorIs(t, changed.Check(), lease.ErrInvalid, "%+v", changed)
+		require.ErrorIs(t, changed.check(), lease.ErrInvalid, "%+v", changed)
 	}
-	require.ErrorIs(t, Terms{Lease: lease.DefaultLease, Priority: maxPriority + 1}.Check(), lease.ErrTooLarge)
-	require.ErrorIs(t, Terms{Lease: lease.DefaultLease, Priority: -maxPriority - 1}.Check(), lease.ErrTooLarge)
+	require.ErrorIs(t, Terms{Lease: lease.DefaultLease, Priority: maxPriority + 1}.check(), lease.ErrTooLarge)
+	require.ErrorIs(t, Terms{Lease: lease.DefaultLease, Priority: -maxPriority - 1}.check(), lease.ErrTooLarge)
 }
 
 // What Lua counts with is exact up to 2^53.
@@ -65,7 +65,7 @@ func TestTheFirstLeaseIsNoLongerThanTheMaximumHold(t *testing.T) {
 		{Terms{Lease: 10 * time.Second, MaxHold: time.Second}, time.Second, wire.PhaseFinal},
 		{Terms{Lease: 1999 * time.Microsecond}, time.Millisecond, wire.PhaseHeld},
 	} {
-		lasts, phase := c.terms.First()
+		lasts, phase := c.terms.first()
 		require.Equal(t, c.lasts, lasts)
 		require.Equal(t, c.phase, phase)
 	}
@@ -73,19 +73,19 @@ func TestTheFirstLeaseIsNoLongerThanTheMaximumHold(t *testing.T) {
 
 // What is off sends what was sent before there was such a thing.
 func TestACallWithoutABoundSaysNothingOfIt(t *testing.T) {
-	require.Equal(t, wire.Wait, Bound(0).Mode(wire.Wait))
-	require.Equal(t, "1700000000123456", Bound(0).Brought(1700000000123456, 0))
-	require.Equal(t, "7@60", Bound(0).Brought(7, 60))
+	require.Equal(t, wire.Wait, bound(0).mode(wire.Wait))
+	require.Equal(t, "1700000000123456", bound(0).brought(1700000000123456, 0))
+	require.Equal(t, "7@60", bound(0).brought(7, 60))
 }
 
 func TestABoundSaysHowManyMayWait(t *testing.T) {
-	require.Equal(t, "wait 3", Bound(3).Mode(wire.Wait))
-	require.Equal(t, "7:3", Bound(3).Brought(7, 0))
-	require.Equal(t, "7:3@-5000000", Bound(3).Brought(7, -5000000))
+	require.Equal(t, "wait 3", bound(3).mode(wire.Wait))
+	require.Equal(t, "7:3", bound(3).brought(7, 0))
+	require.Equal(t, "7:3@-5000000", bound(3).brought(7, -5000000))
 }
 
 func TestACheckTellsHowFullAQueueIs(t *testing.T) {
-	full := must.As[*lease.QueueFullError](t, Bound(3).Told("4 1000000", 1500000))
+	full := must.As[*lease.QueueFullError](t, bound(3).told("4 1000000", 1500000))
 	require.Equal(t, lease.QueueFullError{Waiting: 4, Oldest: 500 * time.Millisecond}, *full)
-	require.ErrorIs(t, Bound(3).Told("many", 0), lease.ErrQueueFull)
+	require.ErrorIs(t, bound(3).told("many", 0), lease.ErrQueueFull)
 }

@@ -1,4 +1,4 @@
-package terms
+package waitqueue
 
 import (
 	"fmt"
@@ -11,8 +11,8 @@ import (
 // Verdicts are a primitive's own errors for what the server may answer.
 type Verdicts map[wire.Status]error
 
-// Of converts an answer that is no success into the error of the primitive.
-func (v Verdicts) Of(status wire.Status, states []string) error {
+// of converts an answer that is no success into the error of the primitive.
+func (v Verdicts) of(status wire.Status, states []string) error {
 	if err := v[status]; err != nil {
 		return err
 	}
@@ -26,8 +26,8 @@ func (v Verdicts) Of(status wire.Status, states []string) error {
 	return fmt.Errorf("the server answered %d %q, which is no answer to this request: is a client of another version using the same names?", status, state)
 }
 
-// BusyBy is why a try failed; nil if it did not. A token that is not ahead of the clock is the time of its grant.
-func BusyBy(r *wire.Reply) error {
+// busyBy is why a try failed; nil if it did not. A token that is not ahead of the clock is the time of its grant.
+func busyBy(r *wire.Reply) error {
 	if r.Status != wire.Busy {
 		return nil
 	}
@@ -45,8 +45,8 @@ func BusyBy(r *wire.Reply) error {
 	return e
 }
 
-// Unadopted is why a hold could not be adopted.
-func Unadopted(states []string) error {
+// unadopted is why a hold could not be adopted.
+func unadopted(states []string) error {
 	switch state := append(states, "")[0]; state {
 	case wire.StateMoved:
 		return lease.ErrAdopted

@@ -1,4 +1,4 @@
-package terms
+package waitqueue
 
 import (
 	"fmt"
@@ -9,22 +9,22 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// A Bound is how many may wait in a queue that a ticket without a place comes to (I11); 0: any number.
-type Bound int
+// A bound is how many may wait in a queue that a ticket without a place comes to (I11); 0: any number.
+type bound int
 
 // String is the bound as scripts want it.
-func (b Bound) String() string { return strconv.Itoa(int(b)) }
+func (b bound) String() string { return strconv.Itoa(int(b)) }
 
 // Mode is the mode of an ask, with the bound after it, if there is one.
-func (b Bound) Mode(mode string) string {
+func (b bound) mode(mode string) string {
 	if b == 0 {
 		return mode
 	}
 	return mode + " " + b.String()
 }
 
-// FullBy is why an ask was refused that found no room; nil if it was not.
-func (b Bound) FullBy(r *wire.Reply) error {
+// fullBy is why an ask was refused that found no room; nil if it was not.
+func (b bound) fullBy(r *wire.Reply) error {
 	if r.Status != wire.Full || b == 0 {
 		return nil
 	}
@@ -37,7 +37,7 @@ func full(waiting int, now, oldest int64) error {
 }
 
 // Told is that error from what a check says after the state of a ticket.
-func (b Bound) Told(text string, now int64) error {
+func (b bound) told(text string, now int64) error {
 	var waiting int
 	var oldest int64
 	if _, err := fmt.Sscan(text, &waiting, &oldest); err != nil {
@@ -46,8 +46,8 @@ func (b Bound) Told(text string, now int64) error {
 	return full(waiting, now, oldest)
 }
 
-// Brought is what a check says of a ticket: its arrival, the bound, if there is one, and its head start, in µs.
-func (b Bound) Brought(arrival, headStart int64) string {
+// brought is what a check says of a ticket: its arrival, the bound, if there is one, and its head start, in µs.
+func (b bound) brought(arrival, headStart int64) string {
 	text := strconv.FormatInt(arrival, 10)
 	if b != 0 {
 		text += ":" + b.String()

@@ -1,6 +1,4 @@
-// Package terms has what can be set: the options of a client, on which terms a name is asked for and held, and what a queue
-// may be like that a call with a bound comes to. It says what is wrong with them, and what a refusal means.
-package terms
+package waitqueue
 
 import (
 	"fmt"
@@ -45,17 +43,18 @@ type Terms struct {
 	WithoutRenewal bool
 }
 
-// PriorityStep is what one level of priority is worth.
+// PriorityStep is what one level of priority is worth: a call overtakes those of the level below that came
+// at most so long before it.
 const PriorityStep = time.Second
 
-// MaxHistory is how many hand-offs of a name can be kept.
+// MaxHistory is how many hand-offs of a name can be kept: some 100 kB.
 const MaxHistory = 1000
 
 // maxPriority keeps the head start far below what an arrival can count: 11 days.
 const maxPriority = 1_000_000
 
-// Check is what is wrong with the terms, if something is.
-func (t Terms) Check() error {
+// check is what is wrong with the terms, if something is.
+func (t Terms) check() error {
 	if t.Lease < lease.MinLease || t.Lease > lease.MaxLease {
 		return fmt.Errorf("%w: WithLease: a lease of %v must be from %v to 365 days", lease.ErrInvalid, t.Lease, lease.MinLease)
 	}
@@ -90,25 +89,25 @@ func (t Terms) Check() error {
 	if t.Replicas < 0 {
 		return fmt.Errorf("%w: %s: %d replicas must not be negative", lease.ErrInvalid, option, t.Replicas)
 	}
-	if t.Acks() != (conn.Acks{}) && (t.ReplicasTimeout < time.Millisecond || t.ReplicasTimeout > t.Lease/2) {
+	if t.acks() != (conn.Acks{}) && (t.ReplicasTimeout < time.Millisecond || t.ReplicasTimeout > t.Lease/2) {
 		return fmt.Errorf("%w: %s: a time-out of %v must be from 1ms to half the lease of %v", lease.ErrInvalid, option, t.ReplicasTimeout, t.Lease)
 	}
 	return nil
 }
 
-// First returns the lease of a first grant, and whether it ends at the maximum hold.
-func (t Terms) First() (lasts time.Duration, phase string) {
+// first returns the lease of a first grant, and whether it ends at the maximum hold.
+func (t Terms) first() (lasts time.Duration, phase string) {
 	if t.MaxHold > 0 && t.MaxHold <= t.Lease {
 		return t.MaxHold.Truncate(time.Millisecond), wire.PhaseFinal
 	}
 	return t.Lease.Truncate(time.Millisecond), wire.PhaseHeld
 }
 
-// HeadStart is what the priority is worth, in µs.
-func (t *Terms) HeadStart() int64 { return int64(t.Priority) * PriorityStep.Microseconds() }
+// headStart is what the priority is worth, in µs.
+func (t *Terms) headStart() int64 { return int64(t.Priority) * PriorityStep.Microseconds() }
 
-// Acks are the part of what a grant must have beside the word of its server that renewals need too.
-func (t *Terms) Acks() conn.Acks {
+// acks are the part of what a grant must have beside the word of its server that renewals need too.
+func (t *Terms) acks() conn.Acks {
 	if t.Replicas == 0 && !t.OnDisk {
 		return conn.Acks{}
 	}
