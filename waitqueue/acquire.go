@@ -79,7 +79,7 @@ func (q Queue) begin(ctx context.Context, mode string) (*wait, error) {
 	begun, t := time.Now(), q.newTicket(ctx)
 	t.Begun, t.Try = begun, mode != wire.Wait
 	t.Deadline, _ = ctx.Deadline()
-	e, err := q.client.register(q.binding, t)
+	e, err := t.register()
 	if err != nil {
 		return nil, err
 	}
@@ -100,8 +100,8 @@ func (q *binding) newTicket(ctx context.Context) *ticket {
 		}{}
 		t, room = &both.ticket, &both.teller
 	}
+	t.queue, t.Owner = q, t
 	q.newCaller(&t.caller, room, &t.Call)
-	t.caller.ticket = t
 	terms := &q.terms
 	t.Kind, t.Permits, t.Vote, t.Arrival, t.Limit, t.Joint = q.kind, q.permits, terms.Vote, terms.Arrival, terms.QueueLimit, q.joint
 	t.Renewal, t.MaxHold, t.MinHold = terms.Lease.Truncate(time.Millisecond), terms.MaxHold, terms.MinHold
@@ -163,7 +163,7 @@ func (w *wait) run() (*lease.Lease, error) {
 		alone = false
 		switch step.Do {
 		case core.Enter:
-			l, err := e.reenter(w.ctx, step.Hold.Ticket.Owner.(*caller).ticket.hold, t.queue)
+			l, err := e.reenter(w.ctx, ticketOf(&step.Hold.Ticket.Call).hold, t.queue)
 			if l != nil || err != nil {
 				w.joined = true
 				return l, err

@@ -190,72 +190,27 @@ func (e *entry) askFor(ctx context.Context, sluggish *conn.Node, q *ask) rueidis
 	return servers.RunBehind(ctx, ahead, j.Script, j.Keys, j.Args...)
 }
 
-// An answer is what the call that sent a request learns of the reply.
-type answer struct {
-	wire.Head
-	step core.Step // of an acquire request: what the call does next
-	err  error
-}
-
-// A asking is an acquire request with the call that waits for its answer.
+// An asking is an acquire request with the call that waits for its answer.
 type asking struct {
 	*wait
 	*ask // nil: there is nothing to ask
 }
 
-// sendFor is [client.send] for a call whose context may end: what it does not wait for goes on in the background, and the
-// answers are its error. over is called when all is answered, or nothing was sent.
-func (c *client) sendFor(ctx context.Context, n *conn.Node, asks []asking, ends []*sender, over func()) []answer {
-	answers, err := conn.InBackground(ctx, c.servers, func() ([]answer, error) {
-		defer over()
-		return c.send(n, asks, ends), nil
-	})
-	if err == nil {
-		return answers
+func (q asking) job() (j conn.Job, ok bool) {
+	if q.ask == nil {
+		return conn.Job{}, false
 	}
-	if errors.Is(err, lease.ErrClosed) { // Nothing was sent.
-		for _, q := range asks {
-			if q.ask != nil {
-				q.entry.unsent(q.wait.ticket)
-			}
-		}
-		over()
-	}
-	answers = make([]answer, len(asks)+len(ends))
-	for i := range answers {
-		answers[i].err = err
-	}
-	return answers
+	q.entry.client.stats.Asks.Add(1)
+	return q.entry.job(q.entry.proto.Ask, q.entry.keys.All(), q.args), true
 }
 
-// send sends acquire requests, and releases after them, in one round trip to one node, and takes in the answers. It returns them in
-// the order of the requests; where there was nothing to ask, an answer that says nothing.
-//
-// What is sent alone, for a call whose context may end, goes by [wait.send] and [entry.sendEnd]; what one script asks or
-// releases for several names, by package multilock.
-func (c *client) send(n *conn.Node, asks []asking, ends []*sender) []answer {
-	jobs := make([]conn.Job, 0, len(asks)+len(ends))
-	for _, q := range asks {
-		if q.ask != nil {
-			jobs = append(jobs, q.entry.job(q.entry.proto.Ask, q.entry.keys.All(), q.args))
-		}
+func (q asking) answered(_ conn.Attempt, res rueidis.RedisResult) (a answer) {
+	a.step, a.err = q.replied(q.ask, res)
+	return a
+}
+
+func (q asking) unsent() {
+	if q.ask != nil {
+		q.entry.unsent(q.wait.ticket)
 	}
-	c.stats.Asks.Add(uint64(len(jobs)))
-	c.stats.Ends.Add(uint64(len(ends)))
-	for _, d := range ends {
-		jobs = append(jobs, d.job())
-	}
-	sent := conn.Sending()
-	results := c.servers.RunAll(n, jobs)
-	answers := make([]answer, len(asks)+len(ends))
-	for i, q := range asks {
-		if q.ask != nil {
-			answers[i].step, answers[i].err = q.replied(q.ask, results[0])
-			results = results[1:]
-		}
-	}
-	for i, d := range ends {
-		answers[len(asks)+i] = d.answered(sent, results[i])
-	}
-	return answers
 }

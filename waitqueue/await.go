@@ -37,6 +37,7 @@ type Event struct {
 type party struct {
 	event.Waiter
 	caller
+	queue *binding // with the terms of its call
 	watch *watch
 	stop  func() // ends the action that it runs; guarded by act
 }
@@ -56,10 +57,11 @@ func (q Queue) Await(ctx context.Context, e Event) (place int, err error) {
 	if err := q.usable(ctx); err != nil {
 		return 0, err
 	}
-	begun, p := time.Now(), q.newParty()
+	begun, p := time.Now(), &party{}
+	p.init(q.binding)
 	p.Begun = begun
 	p.Deadline, _ = ctx.Deadline()
-	w, err := q.client.attend(q.binding, p)
+	w, err := p.register()
 	if err != nil {
 		return 0, err
 	}
@@ -79,20 +81,18 @@ func (q Queue) Await(ctx context.Context, e Event) (place int, err error) {
 // errPanicked is what an observer is told of a call whose action panicked.
 var errPanicked = errors.New("its action panicked")
 
-// newParty makes what is kept of one call.
-func (q *binding) newParty() *party {
-	p := &party{}
+// init fills in what is kept of one call.
+func (p *party) init(q *binding) {
 	var room *notify.Teller
 	if q.client.notifier != nil && !q.terms.Untold {
 		room = &notify.Teller{}
 	}
+	p.queue, p.Owner = q, p
 	q.newCaller(&p.caller, room, &p.Call)
-	p.caller.party = p
 	p.Takes = min(q.client.opts.GrantLease.Truncate(time.Millisecond), p.Lease)
 	p.Text = wire.Ticket{
 		Client: q.client.id(), Number: q.client.numbers.Add(1), Vote: q.terms.Vote, Kind: q.kind, Permits: q.permits, Lease: p.Lease, Grant: p.Takes,
 	}.String()
-	return p
 }
 
 // run does what the core says until the event has come or cannot.

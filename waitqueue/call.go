@@ -90,7 +90,7 @@ func (q *binding) call(
 func (q *binding) took(a conn.Attempt, r *wire.Tuple) {
 	c := q.client
 	if reply := q.proto.Reply(r); reply != nil {
-		if e, _ := c.known(q.keys.Site).(*entry); e != nil {
+		if e, _ := c.site(q.keys.Site).(*entry); e != nil {
 			e.absorb(a, reply)
 			return
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/notify"
 	"github.com/headwaiter/headwaiter/internal/outside"
 	"github.com/headwaiter/headwaiter/internal/retry"
-	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
@@ -38,13 +37,13 @@ type client struct {
 	stats    notify.Counters
 	notifier *notify.Notifier // nil: nobody looks
 	renewals renewals
-	looks    timers.Batch[*entry] // that are usual, and due
+	looks    looks
 	ends     outbox[sender]
 
 	// Locks are taken in this order: that of a layer, the client's, a site's mu, its act, and one of those that nothing is called
 	// under: of the timers, the ends, the renewals and looks that are due, the routes, a listener, and of the work.
 	mu      sync.Mutex // guards the fields below
-	sites   map[string]known
+	sites   map[string]use
 	layers  map[any]Layer
 	closing bool // no new calls
 
@@ -73,7 +72,7 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 	}
 	w := wires(o)
 	c := &client{
-		opts: o, who: names.Who(o.Name), born: time.Now(), sites: make(map[string]known), layers: make(map[any]Layer), gone: make(chan struct{}),
+		opts: o, who: names.Who(o.Name), born: time.Now(), sites: make(map[string]use), layers: make(map[any]Layer), gone: make(chan struct{}),
 	}
 	c.notifier = notify.New(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, c.who)
 	w.Who, w.Hear, w.Flush, w.Requests = c.who, c.told, c.flush, c.notifier.Requests("redis")
@@ -88,9 +87,16 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 	}
 	id := c.servers.ID()
 	c.name.Store(&id)
+	c.looks.client = c
 	c.renewals.servers, c.renewals.sent = c.servers, &c.stats.Renewals
 	c.ends.spawn = c.servers.Spawn
-	c.ends.sendAll = func(to *conn.Node, batch []*sender) { c.send(to, nil, batch) }
+	c.ends.sendAll = func(to *conn.Node, batch []*sender) {
+		all := make([]request, len(batch))
+		for i, d := range batch {
+			all[i] = d
+		}
+		c.send(to, all)
+	}
 	if err := c.servers.Probe(retry.TryTime); err != nil {
 		c.shut()
 		return nil, err
@@ -114,66 +120,16 @@ func (c *Client) ID() string { return c.id() }
 
 func (c *client) id() string { return *c.name.Load() }
 
-// register makes the ticket of a call known.
-func (c *client) register(q *binding, t *ticket) (*entry, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closing {
-		return nil, lease.ErrClosed
-	}
-	e := c.entryLocked(q)
-	t.entry = e
-	if wire.TicketClient(t.Text) != e.id { // The client has drawn another identity since.
-		t.Named(e.id, c.numbers.Add(1), c.opts.GrantLease)
-	}
-	x := e.begin()
-	e.lock.Register(&x.Input, &t.Ticket)
-	e.end(x)
-	if q.terms.History > 0 {
-		e.history.Store(int32(q.terms.History))
-	}
-	return e, nil
-}
-
-// attend makes a call that waits for an event known.
-func (c *client) attend(q *binding, p *party) (*watch, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closing {
-		return nil, lease.ErrClosed
-	}
-	w, _ := c.sites[q.keys.Site].(*watch)
-	if w == nil {
-		w = newWatch(c, q)
-		c.useLocked(q, w)
-	}
-	p.watch = w
-	x := w.begin()
-	w.event.Register(&x.Input, &p.Waiter)
-	w.end(x)
-	return w, nil
-}
-
-// known returns the site that is found by a key, if there is one.
-func (c *client) known(key string) known {
+// site returns what uses the name of a key, if something does.
+func (c *client) site(key string) use {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sites[key]
 }
 
-// entryLocked returns the entry of a queue, which it makes if there is none.
-func (c *client) entryLocked(q *binding) *entry {
-	e, _ := c.sites[q.keys.Site].(*entry)
-	if e == nil {
-		e = newEntry(c, q)
-		c.useLocked(q, e)
-	}
-	return e
-}
-
 // useLocked notes that the client uses a name.
-func (c *client) useLocked(q *binding, k known) {
-	c.sites[q.keys.Site] = k
+func (c *client) useLocked(u use) {
+	c.sites[u.at().keys.Site] = u
 	c.servers.Used(true)
 }
 
@@ -190,6 +146,22 @@ func (c *Client) Stats() Stats {
 // Above lets the tokens of what the client asks for, and of what it hands on, be larger than this one from now on. It
 // is for primitives on several servers, whose tokens are to agree.
 func Above(c *Client, token uint64) { c.floor.Raise(token) }
+
+// nonce is what a ping carries: what nothing else has.
+func (c *client) nonce() string { return strconv.FormatUint(c.numbers.Add(1), 10) }
+
+// told takes in what was heard on the client's own channel. It runs on the reader of the connection.
+func (c *client) told(text string) {
+	c.stats.Messages.Add(1)
+	m, err := wire.ParseMessage(text)
+	if err != nil || m.Kind != wire.MessageForced {
+		c.stats.Forged.Add(1)
+		return
+	}
+	if s := c.site(m.Lock); s != nil {
+		s.forced(m.Ticket)
+	}
+}
 
 // highest is the highest token seen, for scripts to rise above (I2).
 func (c *client) highest() string { return strconv.FormatUint(c.floor.Load(), 10) }

@@ -202,7 +202,7 @@ func TestAnAskWithoutABoundIsWhatItAlwaysWas(t *testing.T) {
 	ask := func(p *lua.Protocol, terms Terms, extras ...string) (*ask, string) {
 		q := c.Queue(p, "name", terms).Says(nil, extras...)
 		tk := q.newTicket(t.Context())
-		s := must.Got(c.register(q.binding, tk))(t)
+		s := must.Got(tk.register())(t)
 		w := &wait{ctx: t.Context(), ticket: tk, entry: s, mode: wire.Wait}
 		a := w.prepare(s.node())
 		text := tk.Text

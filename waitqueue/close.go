@@ -42,7 +42,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 		}
 	}
 	c.closing = true
-	sites := make([]known, 0, len(c.sites))
+	sites := make([]use, 0, len(c.sites))
 	for _, s := range c.sites {
 		sites = append(sites, s)
 	}

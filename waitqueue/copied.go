@@ -43,11 +43,11 @@ func (c *client) copied(other string) {
 	}
 	c.name.Store(&id)
 	sites := c.sites
-	c.sites = make(map[string]known)
+	c.sites = make(map[string]use)
 	c.servers.Used(false)
 	c.mu.Unlock()
 	for _, s := range sites {
-		s.abandon()
+		s.at().abandon()
 	}
 	c.servers.Rename(id)
 	c.servers.Spawn(c.servers.Introduce)

@@ -153,11 +153,11 @@ func (w oneOf) toTheEnd() { w.outcome.Lease, w.outcome.Err = w.wait.toTheEnd() }
 func askEach(ctx context.Context, n *conn.Node, waits []oneOf, rest *sync.WaitGroup) {
 	for batch := range slices.Chunk(waits, eachBatch) {
 		if ctx.Err() == nil {
-			asks := make([]asking, len(batch))
+			asks := make([]request, len(batch))
 			for i, w := range batch {
 				asks[i] = asking{w.wait, w.prepare(n)}
 			}
-			answers := batch[0].entry.client.sendFor(ctx, n, asks, nil, func() {})
+			answers := batch[0].entry.client.sendFor(ctx, n, asks, func() {})
 			for i := range answers { // None if nobody waited for them.
 				batch[i].told(&answers[i])
 			}
@@ -232,13 +232,13 @@ type freeing struct {
 func releaseAt(ctx context.Context, n *conn.Node, endings []freeing, errs []error) {
 	var replies []answer
 	for batch := range slices.Chunk(endings, eachBatch) {
-		room, ends := make([]owned, len(batch)), make([]*sender, len(batch))
+		room, ends := make([]owned, len(batch)), make([]request, len(batch))
 		for i, e := range batch {
 			t := e.share.hold.ticket
 			t.entry.own(&room[i], t, nil)
 			ends[i] = &room[i].sender
 		}
-		replies = append(replies, ends[0].entry.client.sendFor(ctx, n, nil, ends, func() {})...)
+		replies = append(replies, batch[0].share.hold.ticket.entry.client.sendFor(ctx, n, ends, func() {})...)
 	}
 	for i, e := range endings {
 		h := e.share.hold

@@ -24,13 +24,11 @@ type owned struct {
 	sender
 }
 
-// A sender sends a release, again and again if need be. One of an entry has its core decide what an answer means, one of a
-// watch likewise.
+// A sender sends a release, again and again if need be.
 type sender struct {
 	release *core.Release
 	item    outItem[sender]
-	entry   *entry // one of these
-	watch   *watch
+	site    *site
 	heir    *lua.Transit // where the hold goes; nil: to the next in the queue
 	timer   timers.Timer
 	room    [5]string     // of args
@@ -38,39 +36,32 @@ type sender struct {
 	isStuck bool          // it is so; guarded by act, as is stuck
 }
 
-// set fills in a sender of an entry.
-func (d *sender) set(e *entry, r *core.Release) {
-	d.entry, d.release = e, r
+// set fills in a sender.
+func (d *sender) set(s *site, r *core.Release) {
+	d.site, d.release = s, r
 	r.Owner = d
 }
 
 // sending returns what sends a release.
-func (e *entry) sending(r *core.Release) *sender {
+func (s *site) sending(r *core.Release) *sender {
 	d, ok := r.Owner.(*sender)
 	if !ok {
 		d = &sender{}
-		d.set(e, r)
+		d.set(s, r)
 	}
 	return d
 }
 
-func (d *sender) site() *site {
-	if d.watch != nil {
-		return &d.watch.site
-	}
-	return &d.entry.site
-}
-
 // push sees that the release is sent: at once, or also with an acquire request that comes soon.
 func (d *sender) push(atOnce bool) {
-	s := d.site()
+	s := d.site
 	d.item.Of = d
 	s.client.ends.push(s.node(), &d.item, atOnce)
 }
 
 // later sends a release at a time.
 func (d *sender) later(at time.Time) {
-	c := d.site().client
+	c := d.site.client
 	c.ends.count(1)
 	d.timer.Target = timers.Func(func(now time.Time) {
 		if now.Before(at) {
@@ -92,7 +83,7 @@ func (e *entry) sendEnd(ctx context.Context, t *ticket, heir *lua.Transit) answe
 	e.client.stats.Ends.Add(1)
 	d := endPool.Get().(*owned)
 	e.own(d, t, heir)
-	a := d.answered(sent, e.endFor(ctx, &d.sender))
+	a := e.answered(&d.sender, sent, e.endFor(ctx, &d.sender))
 	if a.err == nil { // Otherwise it may be sent again.
 		*d = owned{}
 		endPool.Put(d)
@@ -104,25 +95,21 @@ func (e *entry) sendEnd(ctx context.Context, t *ticket, heir *lua.Transit) answe
 func (e *entry) own(d *owned, t *ticket, heir *lua.Transit) {
 	d.Release = core.ReleaseOf(&t.Ticket)
 	d.Moves = heir != nil
-	d.sender.set(e, &d.Release)
+	d.set(&e.site, &d.Release)
 	d.heir = heir
 }
 
 // answered takes in the answer to a release, or its lack.
-func (d *sender) answered(sent conn.Attempt, res rueidis.RedisResult) answer {
-	if d.watch != nil {
-		return d.watch.left(d, sent, res)
-	}
+func (e *entry) answered(d *sender, sent conn.Attempt, res rueidis.RedisResult) answer {
 	r, err := d.script().Decode(res)
 	if t := d.release.Ticket; t != nil {
 		r.Complete(0, t.Takes())
 	}
-	return d.took(sent, &r, err)
+	return e.took(d, sent, &r, err)
 }
 
 // took takes in the decoded answer.
-func (d *sender) took(sent conn.Attempt, r *wire.Reply, err error) answer {
-	e := d.entry
+func (e *entry) took(d *sender, sent conn.Attempt, r *wire.Reply, err error) answer {
 	a := answer{err: err}
 	if err == nil {
 		a.Head = r.Head()
@@ -141,18 +128,26 @@ func (d *sender) script() *lua.Script {
 	if d.heir != nil {
 		return lua.Move
 	}
-	return d.site().proto.End
+	return d.site.proto.End
 }
 
-// job is a release as it is sent with other requests.
-func (d *sender) job() conn.Job {
-	s := d.site()
-	return s.job(d.script(), s.keys.All(), d.args())
+// whole is a release as it is sent, with all that the script may need.
+func (d *sender) whole() conn.Job { return d.site.job(d.script(), d.site.keys.All(), d.args()) }
+
+func (d *sender) job() (conn.Job, bool) {
+	d.site.client.stats.Ends.Add(1)
+	return d.whole(), true
 }
+
+func (d *sender) answered(sent conn.Attempt, res rueidis.RedisResult) answer {
+	return d.site.use.answered(d, sent, res)
+}
+
+func (d *sender) unsent() {}
 
 // args is what the script for the release of a ticket gets.
 func (d *sender) args() []string {
-	s, r, room := d.site(), d.release, d.room[:0]
+	s, r, room := d.site, d.release, d.room[:0]
 	c := s.client
 	if d.heir != nil {
 		return d.moving()
@@ -176,7 +171,7 @@ func (d *sender) args() []string {
 // moving is what it gets where the hold is handed over. It may run at any time: it has no effect where the ticket does not
 // hold.
 func (d *sender) moving() []string {
-	c, r := d.entry.client, d.release
+	c, r := d.site.client, d.release
 	token := strconv.FormatUint(r.Ticket.Grant().Token, 10)
 	return []string{r.Text, d.heir.Ticket(), token, "", wire.PhaseFinal, lua.Ever, c.highest(), c.servers.Counted()}
 }
@@ -184,21 +179,21 @@ func (d *sender) moving() []string {
 // endFor sends the release of a ticket, on the fast path if it can be.
 func (e *entry) endFor(ctx context.Context, d *sender) rueidis.RedisResult {
 	servers := e.client.servers
-	if args := d.fast(); args != nil {
+	if args := e.fast(d); args != nil {
 		j := e.job(d.script(), e.keys.Light(), args)
 		if res := servers.RunFor(ctx, j.Script, j.Keys, j.Args...); !lua.Unusual(res) {
 			return res
 		}
 	}
-	j := d.job()
+	j := d.whole()
 	return servers.RunFor(ctx, j.Script, j.Keys, j.Args...)
 }
 
 // fast is the arguments of a release on the fast path: the first of a ticket that holds by the token of its grant; for any other
 // it is nil. One that tells no token is of a name whose last acquire request had not to wait: the script then expects that
 // nobody does.
-func (d *sender) fast() []string {
-	e, r := d.entry, d.release
+func (e *entry) fast(d *sender) []string {
+	r := d.release
 	h := r.Ticket.Hold
 	if _, light := e.proto.Light(); !light || h == nil || d.heir != nil || r.Token != 0 || r.Rests || e.client.servers.Counted() != "1" {
 		return nil

@@ -6,10 +6,8 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
-	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
 )
 
@@ -24,83 +22,69 @@ type entry struct {
 type ticket struct {
 	core.Ticket
 	caller
+	queue *binding // with the terms of its call
 	entry *entry
 	hold  *hold // once the lease is made
 }
 
 func newEntry(c *client, q *binding) *entry {
 	e := &entry{}
-	e.init(c, q)
-	e.tick.Target = timers.Func(e.ticked)
+	e.init(c, q.proto, q.name, q.keys, e)
 	x := e.begin()
 	e.lock = core.New(&x.Input, core.Config{
 		Client: e.id, GrantLease: c.opts.GrantLease, Entries: q.proto.Entries, Several: q.proto.Several(), Together: q.proto.Checks != nil,
 	}, c.unused())
+	e.core = e.lock
 	e.end(x)
 	return e
 }
 
-// end performs the effects of an input, which ends it.
-func (e *entry) end(x *turn) {
-	if len(x.Effects) == 0 {
-		e.mu.Unlock()
-		x.over()
-		return
-	}
-	e.act.Lock()
-	e.endActing(x)
-}
-
-// endActing is end for a caller that holds act.
-func (e *entry) endActing(x *turn) {
-	e.mu.Unlock()
-	for i := range x.Effects {
-		if f := &x.Effects[i]; !e.perform(f, e) {
-			e.do(x, f)
-		}
-	}
-	e.act.Unlock()
-	for _, h := range x.lost {
-		y := e.begin()
-		e.lock.Lose(&y.Input, &h.Hold, lease.ErrExpired)
-		e.end(y)
-	}
-	x.over()
-}
-
 // do does what of an effect concerns a hold or the queue. act is held.
 func (e *entry) do(x *turn, f *core.Effect) {
-	c := e.client
 	switch f.Do {
-	case core.Poll:
-		c.servers.Spawn(e.runChecks)
 	case core.PollSoon:
-		c.looks.Add(e)
-	case core.Retire:
-		e.retire(e, func() (over, subscribed bool) {
-			x := e.begin()
-			over, subscribed = e.lock.Retire(&x.Input)
-			e.end(x)
-			return over, subscribed
-		})
-	case core.Send:
-		e.sending(f.Release).push(f.Flag)
-	case core.SendLater:
-		e.sending(f.Release).later(f.At)
+		e.client.looks.Add(e)
 	case core.Unlocked:
-		callerOf(f).ticket.hold.released(f.Release.Held, callerOf(f).queue.explained(f.Err))
-	case core.Stuck:
-		e.sending(f.Release).stick()
+		t := ticketOf(f.Call)
+		t.hold.released(f.Release.Held, t.queue.explained(f.Err))
 	default:
-		callerOf(f).ticket.hold.do(x, f)
+		ticketOf(f.Call).hold.do(x, f)
 	}
 }
 
-// ticked is called by the timer.
-func (e *entry) ticked(time.Time) {
+func ticketOf(c *core.Call) *ticket { return c.Owner.(*ticket) }
+
+// register makes the ticket of a call known.
+func (t *ticket) register() (*entry, error) {
+	q := t.queue
+	c := q.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
+		return nil, lease.ErrClosed
+	}
+	e := q.entryLocked()
+	t.entry = e
+	if wire.TicketClient(t.Text) != e.id { // The client has drawn another identity since.
+		t.Named(e.id, c.numbers.Add(1), c.opts.GrantLease)
+	}
 	x := e.begin()
-	e.lock.OnTimer(&x.Input)
+	e.lock.Register(&x.Input, &t.Ticket)
 	e.end(x)
+	if q.terms.History > 0 {
+		e.history.Store(int32(q.terms.History))
+	}
+	return e, nil
+}
+
+// entryLocked returns the entry of a queue, which it makes if there is none. The caller has the lock of the client.
+func (q *binding) entryLocked() *entry {
+	e, _ := q.client.sites[q.keys.Site].(*entry)
+	if e == nil {
+		e = newEntry(q.client, q)
+		q.client.useLocked(e)
+	}
+	return e
 }
 
 func (e *entry) close(o outstanding, now time.Time) outstanding {
@@ -108,24 +92,9 @@ func (e *entry) close(o outstanding, now time.Time) outstanding {
 	defer e.end(x)
 	e.lock.Close(&x.Input)
 	e.lock.Outstanding(now,
-		func(t *core.Ticket) { o = append(o, t.Owner.(*caller).ticket) },
+		func(t *core.Ticket) { o = append(o, ticketOf(&t.Call)) },
 		func(d *core.Release) { o = append(o, &unknown{e, d}) })
 	return o
-}
-
-func (e *entry) abandon() {
-	x := e.begin()
-	subscribed := e.lock.Abandon(&x.Input)
-	e.end(x)
-	if subscribed {
-		e.drop(e)
-	}
-}
-
-func (e *entry) silent() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.lock.Silent(time.Now())
 }
 
 // Left is what the server may have of the ticket.
@@ -147,45 +116,6 @@ func (u *unknown) Left(time.Time) (until time.Time, hold bool, unended error) {
 	defer u.entry.mu.Unlock()
 	until, unended = u.entry.lock.Left(u.release)
 	return until, false, unended
-}
-
-// Confirmed is called by a listener when the channel's subscription is confirmed. n is the number of channels of the connection.
-func (e *entry) Confirmed(from conn.Ears, n int) {
-	x := e.begin()
-	if e.lock.Wanted && e.listensAt(from) && from.Hears(e) {
-		e.lock.OnSubscribed(&x.Input, n, e.client.nonce())
-	}
-	e.end(x)
-}
-
-// nonce is what a ping carries: what nothing else has.
-func (c *client) nonce() string { return strconv.FormatUint(c.numbers.Add(1), 10) }
-
-// Unheard is called by a listener when the subscription is gone.
-func (e *entry) Unheard(from conn.Ears) {
-	x := e.begin()
-	if e.listensAt(from) && !from.Hears(e) {
-		e.lock.OnUnsubscribed(&x.Input)
-	}
-	e.end(x)
-}
-
-// Rehome is called by a listener whose node has not the site's slot any more.
-func (e *entry) Rehome(from conn.Ears) {
-	x := e.begin()
-	if e.lock.Wanted && e.listensAt(from) {
-		x.Add(core.Effect{Do: core.Subscribe})
-		e.lock.OnUnsubscribed(&x.Input)
-		from.Drop(e)
-	}
-	e.end(x)
-}
-
-// Refused is called by the listener when the server refuses the subscription for good.
-func (e *entry) Refused(err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.lock.OnSubscribeRefused(conn.Unusable(err))
 }
 
 // Message takes in what was heard on the wake channel. It runs on the reader of the connection.
@@ -218,21 +148,11 @@ func (e *entry) Message(text string, received time.Time) {
 	e.end(x)
 }
 
-// told takes in what was heard on the client's own channel. It runs on the reader of the connection.
-func (c *client) told(text string) {
-	c.stats.Messages.Add(1)
-	m, err := wire.ParseMessage(text)
-	if err != nil || m.Kind != wire.MessageForced {
-		c.stats.Forged.Add(1)
-		return
-	}
-	e, _ := c.known(m.Lock).(*entry)
-	if e == nil {
-		return
-	}
+// forced takes in what was heard on the client's own channel.
+func (e *entry) forced(ticket string) {
 	e.tell(observe.Observation{Moment: observe.Woken})
 	x := e.begin()
-	e.lock.OnForced(&x.Input, m.Ticket)
+	e.lock.OnForced(&x.Input, ticket)
 	e.end(x)
 }
 
@@ -242,9 +162,4 @@ func (e *entry) absorb(a conn.Attempt, r *wire.Reply) {
 	x := e.begin()
 	e.lock.OnReply(&x.Input, attempt(&a), r, a.Note, false)
 	e.end(x)
-}
-
-// job is a request as it is sent: where the name keeps a history, with that.
-func (s *site) job(script *lua.Script, keys, args []string) conn.Job {
-	return conn.Job{Script: script, Keys: keys, Args: args}.Logged(int(s.history.Load()), s.keys.History)
 }

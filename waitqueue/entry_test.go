@@ -40,7 +40,7 @@ func TestAMessageOfAnotherKindOfPrimitiveIsLeftOut(t *testing.T) {
 
 // entryOf is what a client has of the name of a queue; nil if it has nothing.
 func entryOf(q Queue) *entry {
-	e, _ := q.client.known(q.keys.Site).(*entry)
+	e, _ := q.client.site(q.keys.Site).(*entry)
 	return e
 }
 
@@ -54,7 +54,7 @@ func TestASiteThatWasJustUsedIsNotRetired(t *testing.T) {
 		synctime.Pass(c.opts.Linger - 1)
 		q.Subscribe()
 		s.act.Lock()
-		s.do(nil, &core.Effect{Do: core.Retire}) // The tick that was due at the same moment.
+		s.perform(&core.Effect{Do: core.Retire}) // The tick that was due at the same moment.
 		s.act.Unlock()
 		synctest.Wait()
 		require.Same(t, s, entryOf(q))

@@ -82,6 +82,14 @@ func (h *hold) Fired(time.Time) {
 	e.end(x)
 }
 
+// expire ends the hold because its lease had ended when it was to be extended.
+func (h *hold) expire() {
+	e := h.ticket.entry
+	x := e.begin()
+	e.lock.Lose(&x.Input, &h.Hold, lease.ErrExpired)
+	e.end(x)
+}
+
 // do performs an effect on the hold. act is held.
 func (h *hold) do(x *turn, f *core.Effect) {
 	e := h.ticket.entry
@@ -114,7 +122,7 @@ func (h *hold) do(x *turn, f *core.Effect) {
 		c.renewals.Add(h)
 	case core.Extend:
 		if !h.extend(lease.Until(f.Until)) {
-			x.lost = append(x.lost, h)
+			x.then = append(x.then, h.expire)
 		}
 	case core.Lose:
 		for sh := range h.open {

@@ -47,7 +47,7 @@ func (q Queue) Subscribe() {
 	if c.closing {
 		return
 	}
-	e := c.entryLocked(q.binding)
+	e := q.entryLocked()
 	x := e.begin()
 	e.lock.Listen(&x.Input)
 	e.end(x)
@@ -174,7 +174,7 @@ func (c *Claim) Enter(begun time.Time) error {
 	t.Deadline, _ = c.wait.ctx.Deadline()
 	t.Arrival = cmp.Or(c.arrival, t.Arrival)
 	t.Joint = true
-	e, err := c.queue.client.register(c.queue, t)
+	e, err := t.register()
 	if err != nil {
 		c.err = c.failed(err)
 	}
@@ -285,10 +285,9 @@ func (h *Hold) Release(ctx context.Context, next *Claim, ready func()) error {
 // relay sends the ask of a claim and the end of the hold, and takes in both answers. Both go on if ctx ends.
 func (h *Hold) relay(ctx context.Context, next *Claim) answer {
 	t, n := h.hold.ticket, next.wait.entry.node()
-	asks := []asking{{&next.wait, next.wait.prepare(n)}}
 	d := &owned{}
 	t.entry.own(d, t, nil)
-	a := t.entry.client.sendFor(ctx, n, asks, []*sender{&d.sender}, func() { close(next.sent) })[1]
+	a := t.entry.client.sendFor(ctx, n, []request{asking{&next.wait, next.wait.prepare(n)}, &d.sender}, func() { close(next.sent) })[1]
 	if errors.Is(a.err, lease.ErrClosed) {
 		return t.entry.sendEnd(ctx, t, nil)
 	}

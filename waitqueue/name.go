@@ -145,8 +145,8 @@ func (q Queue) Slot() uint16 { return q.client.servers.SlotOf(q.keys.Lock) }
 
 // Silent reports whether the server does not answer the requests of this client's calls for the name.
 func (q Queue) Silent() bool {
-	s := q.client.known(q.keys.Site)
-	return s != nil && s.silent()
+	s := q.client.site(q.keys.Site)
+	return s != nil && s.at().silent()
 }
 
 // Name returns the name.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
+	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -29,11 +30,11 @@ func (e *entry) checkOnce(round *core.Round) (more bool) {
 	check := e.lock.BeginCheck(round, a.Sent)
 	e.mu.Unlock()
 	for _, t := range check.Named {
-		q := t.Ticket.Owner.(*caller).queue
+		q := ticketOf(&t.Ticket.Call).queue
 		args = append(args, t.Text, bound(t.Limit).brought(t.Arrival, q.terms.headStart()))
 	}
 	if len(check.Named) > 0 {
-		args = append(args, check.Named[0].Ticket.Owner.(*caller).queue.extras...)
+		args = append(args, ticketOf(&check.Named[0].Ticket.Call).queue.extras...)
 	}
 
 	c.stats.Checks.Add(1)
@@ -87,9 +88,36 @@ func (e *entry) look(x *turn) <-chan struct{} {
 // lookBatch is how many tickets one script looks at, at the most, which takes the server about a millisecond.
 const lookBatch = 160
 
+// A looker is a name that is looked at together with others.
+type looker interface {
+	at() *site
+	poll()                           // looks by itself
+	beginLook() []core.Named         // the tickets to look at
+	onLook(l *look, f *core.Failure) // takes in what was seen
+}
+
+func (e *entry) poll() {
+	x := e.begin()
+	e.lock.Poll(&x.Input)
+	e.end(x)
+}
+
+func (e *entry) beginLook() []core.Named {
+	x := e.begin()
+	defer e.end(x)
+	return e.lock.BeginLook(&x.Input)
+}
+
+func (e *entry) onLook(l *look, f *core.Failure) {
+	x := e.begin()
+	e.lock.OnLookReply(&x.Input, l.named, l.places, l.check, l.now, l.until, f)
+	e.end(x)
+}
+
 // A look is that at one of several names.
 type look struct {
-	entry      *entry
+	*site
+	of         looker
 	named      []core.Named
 	places     []int
 	now, until int64 // server µs: of the reply, and of the end of the present lease
@@ -103,44 +131,51 @@ type glance struct {
 	index int
 }
 
+// looks are those of a client that are usual, and due at one moment.
+type looks struct {
+	client *client
+	timers.Batch[looker]
+}
+
 // flush sends what was due at one moment.
 func (c *client) flush() {
 	c.renewals.flush()
-	due := c.looks.Take()
+	c.looks.flush()
+}
+
+func (k *looks) flush() {
+	due := k.Take()
 	if len(due) == 0 {
 		return
 	}
-	nodes := make(map[*conn.Node][]*entry, 1)
+	nodes := make(map[*conn.Node][]looker, 1)
 	for _, e := range due {
-		n := e.node()
+		n := e.at().node()
 		nodes[n] = append(nodes[n], e)
 	}
-	for n, entries := range nodes {
-		if len(entries) == 1 {
-			x := entries[0].begin()
-			entries[0].lock.Poll(&x.Input)
-			entries[0].end(x)
+	for n, names := range nodes {
+		if len(names) == 1 {
+			names[0].poll()
 			continue
 		}
-		c.servers.Spawn(func() { c.lookTogether(n, entries) })
+		k.client.servers.Spawn(func() { k.together(n, names) })
 	}
 }
 
-// lookTogether looks at names of one node, in one round trip.
-func (c *client) lookTogether(n *conn.Node, entries []*entry) {
+// together looks at names of one node, in one round trip.
+func (k *looks) together(n *conn.Node, names []looker) {
+	c := k.client
 	var looks []*look
 	groups := make(map[*lua.Script][]glance, 1)
-	for _, e := range entries {
-		x := e.begin()
-		l := &look{entry: e, named: e.lock.BeginLook(&x.Input)}
-		e.end(x)
+	for _, e := range names {
+		l := &look{site: e.at(), of: e, named: e.beginLook()}
 		if len(l.named) == 0 {
 			continue
 		}
 		l.places = make([]int, len(l.named))
 		looks = append(looks, l)
 		for i := range l.named {
-			groups[e.proto.Checks] = append(groups[e.proto.Checks], glance{l, i})
+			groups[l.proto.Checks] = append(groups[l.proto.Checks], glance{l, i})
 		}
 	}
 	if len(looks) == 0 {
@@ -150,10 +185,10 @@ func (c *client) lookTogether(n *conn.Node, entries []*entry) {
 	var jobs []conn.Job
 	var parts [][]glance
 	for script, group := range groups {
-		for _, part := range conn.Parts(c.servers, group, lookBatch, func(g glance) uint16 { return g.entry.slot }) {
-			job := conn.Job{Script: script, Args: []string{a.NotAfter, part[0].entry.id, c.servers.Counted()}}
+		for _, part := range conn.Parts(c.servers, group, lookBatch, func(g glance) uint16 { return g.slot }) {
+			job := conn.Job{Script: script, Args: []string{a.NotAfter, part[0].id, c.servers.Counted()}}
 			for _, g := range part {
-				job.Keys = append(job.Keys, g.entry.keys.All()...)
+				job.Keys = append(job.Keys, g.keys.All()...)
 				job.Args = append(job.Args, g.named[g.index].Text, strconv.FormatInt(g.named[g.index].Arrival, 10))
 			}
 			jobs, parts = append(jobs, job), append(parts, part)
@@ -181,8 +216,6 @@ func (c *client) lookTogether(n *conn.Node, entries []*entry) {
 	}
 	for _, l := range looks {
 		f := failure(l.err)
-		x := l.entry.begin()
-		l.entry.lock.OnLookReply(&x.Input, l.named, l.places, l.check, l.now, l.until, &f)
-		l.entry.end(x)
+		l.of.onLook(l, &f)
 	}
 }

@@ -118,7 +118,7 @@ func (w *wait) giveWay() {
 	e.end(x)
 
 	// Its place first, then the release of what it held, so that it has that place when the queue is served.
-	c.send(n, []asking{{w, w.prepare(n)}}, []*sender{e.sending(d)})
+	c.send(n, []request{asking{w, w.prepare(n)}, e.sending(d)})
 }
 
 // Want is what the first Wanted of a lease does. All leases of a hold have one wish.

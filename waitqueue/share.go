@@ -170,14 +170,14 @@ func (q *binding) shareIn(ctx context.Context) *share {
 	if owner == "" {
 		return nil
 	}
-	e, _ := q.client.known(q.keys.Site).(*entry)
+	e, _ := q.client.site(q.keys.Site).(*entry)
 	if e == nil {
 		return nil
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if h := e.lock.HeldBy(owner); h != nil {
-		return &h.Ticket.Owner.(*caller).ticket.hold.first
+		return &ticketOf(&h.Ticket.Call).hold.first
 	}
 	return nil
 }
@@ -246,7 +246,7 @@ func (sh *share) takeOff(ended bool) (todo remainder) {
 		h.beginRelease(x)
 		if ended { // Nobody can wait for the answer, which is no reason to keep the lock.
 			d := &owned{}
-			d.sender.set(e, &d.Release)
+			d.set(&e.site, &d.Release)
 			e.lock.Unlock(&x.Input, &h.Hold, &d.Release, todo.held)
 			d.Owner = &d.sender
 		}

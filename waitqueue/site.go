@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/notify"
@@ -29,6 +31,8 @@ type site struct {
 	slot    uint16       // in a cluster
 	id      string       // the identity of the client when the site was made
 	history atomic.Int32 // how many hand-offs are kept; 0: none
+	use     use          // the entry or the watch that this is the site of
+	core    decider      // of that; guarded by mu
 
 	mu sync.Mutex // held during an input
 
@@ -40,24 +44,42 @@ type site struct {
 	looked   chan struct{} // closed when no check is under way any more; nil if nobody waits for that
 }
 
-// A known name is an entry or a watch.
-type known interface {
+// A decider is what both cores take in.
+type decider interface {
+	OnTimer(*core.Input)
+	OnSubscribed(x *core.Input, channels int, nonce string)
+	OnUnsubscribed(*core.Input)
+	OnSubscribeRefused(error)
+	Listens() bool
+	Retire(*core.Input) (over, subscribed bool)
+	Abandon(*core.Input) (subscribed bool)
+	Silent(time.Time) bool
+}
+
+// A use of a name is an entry or a watch.
+type use interface {
+	conn.Subscriber
 	at() *site
+	// do performs an effect that depends on the use. act is held.
+	do(x *turn, f *core.Effect)
+	// runChecks polls until there is nothing more to be seen at once.
+	runChecks()
+	// answered takes in the answer to a release, or its lack.
+	answered(d *sender, sent conn.Attempt, res rueidis.RedisResult) answer
+	// forced takes in that the hold of a ticket was released by force.
+	forced(ticket string)
 	// close ends the waits and the holds of the name, for a client that closes, and adds the releases that a server could still
 	// need then, before any of them is sent.
 	close(o outstanding, now time.Time) outstanding
-	// abandon ends all that the client has of the name, and sends nothing for it.
-	abandon()
-	// silent reports whether the server does not answer the requests for the name.
-	silent() bool
 }
 
 func (s *site) at() *site { return s }
 
 // init fills in a site that is new.
-func (s *site) init(c *client, q *binding) {
-	s.client, s.id, s.proto, s.name, s.keys = c, c.id(), q.proto, q.name, q.keys
-	s.channel, s.slot = q.keys.Channel(s.id), c.servers.SlotOf(q.keys.Lock)
+func (s *site) init(c *client, p *lua.Protocol, name string, keys lua.Keys, u use) {
+	s.client, s.id, s.proto, s.name, s.keys = c, c.id(), p, name, keys
+	s.channel, s.slot = keys.Channel(s.id), c.servers.SlotOf(keys.Lock)
+	s.use, s.tick.Target = u, timers.Func(s.ticked)
 }
 
 // unused is what the client knows of a name that it has not used yet.
@@ -72,12 +94,12 @@ func (s *site) node() *conn.Node { return s.client.servers.NodeAt(s.slot) }
 type turn struct {
 	core.Input
 	room [6]core.Effect
-	lost []*hold // whose leases had ended when they were to be extended
+	then []func() // what to do when all is performed
 }
 
 var turns = sync.Pool{New: func() any { return &turn{} }}
 
-// begin begins an input. The caller gives it to the core, and ends it with [entry.end] or [watch.end].
+// begin begins an input. The caller gives it to the core, and ends it with end.
 func (s *site) begin() *turn {
 	x := turns.Get().(*turn)
 	s.mu.Lock()
@@ -85,27 +107,54 @@ func (s *site) begin() *turn {
 	return x
 }
 
+// end performs the effects of an input, which ends it.
+func (s *site) end(x *turn) {
+	if len(x.Effects) == 0 {
+		s.mu.Unlock()
+		x.over()
+		return
+	}
+	s.act.Lock()
+	s.endActing(x)
+}
+
+// endActing is end for a caller that holds act.
+func (s *site) endActing(x *turn) {
+	s.mu.Unlock()
+	for i := range x.Effects {
+		if f := &x.Effects[i]; !s.perform(f) {
+			s.use.do(x, f)
+		}
+	}
+	s.act.Unlock()
+	for _, f := range x.then {
+		f()
+	}
+	x.over()
+}
+
 // over gives back a turn whose effects were performed.
 func (x *turn) over() {
 	clear(x.Effects)
-	clear(x.lost)
-	x.Effects, x.lost = nil, x.lost[:0]
+	x.Effects, x.then = nil, nil
 	turns.Put(x)
 }
 
 // perform does what does not depend on what the name is used for, and reports whether that was all. act is held.
-func (s *site) perform(e *core.Effect, listens conn.Subscriber) bool {
+func (s *site) perform(e *core.Effect) bool {
 	c := s.client
 	switch e.Do {
 	case core.Wake:
-		callerOf(e).poke()
+		callerOf(e.Call).poke()
 	case core.Acknowledge:
-		callerOf(e).acknowledge()
+		callerOf(e.Call).acknowledge()
 	case core.Timer:
 		c.servers.Timers.Before(&s.tick, e.At)
+	case core.Poll:
+		c.servers.Spawn(s.use.runChecks)
 	case core.Subscribe:
 		s.listener = c.servers.Ears(s.slot)
-		s.listener.Want(listens)
+		s.listener.Want(s.use)
 	case core.Reconnect:
 		s.listener.Reconnect()
 		if e.Flag {
@@ -114,6 +163,14 @@ func (s *site) perform(e *core.Effect, listens conn.Subscriber) bool {
 	case core.Ping:
 		text := e.Text
 		c.servers.Spawn(func() { c.servers.Publish(s.channel, wire.EchoMessage(text)) }) // An error shows as a ping that does not come back.
+	case core.Send:
+		s.sending(e.Release).push(e.Flag)
+	case core.SendLater:
+		s.sending(e.Release).later(e.At)
+	case core.Stuck:
+		s.sending(e.Release).stick()
+	case core.Retire:
+		s.retire()
 	case core.Owe:
 		if e.Flag {
 			c.ends.count(-1)
@@ -123,7 +180,7 @@ func (s *site) perform(e *core.Effect, listens conn.Subscriber) bool {
 	case core.RaiseToken:
 		c.floor.Raise(e.Token)
 	case core.Queued:
-		callerOf(e).teller.Queued(e.Place, e.Count)
+		callerOf(e.Call).teller.Queued(e.Place, e.Count)
 	case core.Rejoined:
 		c.stats.Rejoined.Add(1)
 		s.tell(observe.Observation{Moment: observe.Rejoined, Ticket: e.Text})
@@ -171,11 +228,71 @@ func (s *site) listensAt(from conn.Ears) bool {
 }
 
 // drop ends the subscription.
-func (s *site) drop(listens conn.Subscriber) {
+func (s *site) drop() {
 	s.act.Lock()
 	from := s.listener
 	s.act.Unlock()
-	from.Drop(listens)
+	from.Drop(s.use)
+}
+
+// Confirmed is called by a listener when the channel's subscription is confirmed. n is the number of channels of the connection.
+func (s *site) Confirmed(from conn.Ears, n int) {
+	x := s.begin()
+	if s.core.Listens() && s.listensAt(from) && from.Hears(s.use) {
+		s.core.OnSubscribed(&x.Input, n, s.client.nonce())
+	}
+	s.end(x)
+}
+
+// Unheard is called by a listener when the subscription is gone.
+func (s *site) Unheard(from conn.Ears) {
+	x := s.begin()
+	if s.listensAt(from) && !from.Hears(s.use) {
+		s.core.OnUnsubscribed(&x.Input)
+	}
+	s.end(x)
+}
+
+// Rehome is called by a listener whose node has not the site's slot any more.
+func (s *site) Rehome(from conn.Ears) {
+	x := s.begin()
+	if s.core.Listens() && s.listensAt(from) {
+		x.Add(core.Effect{Do: core.Subscribe})
+		s.core.OnUnsubscribed(&x.Input)
+		from.Drop(s.use)
+	}
+	s.end(x)
+}
+
+// Refused is called by the listener when the server refuses the subscription for good.
+func (s *site) Refused(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.core.OnSubscribeRefused(conn.Unusable(err))
+}
+
+// ticked is called by the timer.
+func (s *site) ticked(time.Time) {
+	x := s.begin()
+	s.core.OnTimer(&x.Input)
+	s.end(x)
+}
+
+// abandon ends all that the client has of the name, and sends nothing for it.
+func (s *site) abandon() {
+	x := s.begin()
+	subscribed := s.core.Abandon(&x.Input)
+	s.end(x)
+	if subscribed {
+		s.drop()
+	}
+}
+
+// silent reports whether the server does not answer the requests for the name.
+func (s *site) silent() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.core.Silent(time.Now())
 }
 
 // heard reads a message, and reports whether it is one that concerns the site.
@@ -201,22 +318,29 @@ func (s *site) lookOver() {
 	}
 }
 
-// retire drops a name that nothing uses from its client, if over reports so, and ends its subscription. That is asked with the lock
-// of the client: a call that comes in between finds the name again and keeps it.
-func (s *site) retire(listens conn.Subscriber, over func() (gone, subscribed bool)) {
+// retire drops a name that nothing uses from its client, if the core says so, and ends its subscription. That is asked with the
+// lock of the client: a call that comes in between finds the name again and keeps it.
+func (s *site) retire() {
 	c := s.client
 	c.servers.Spawn(func() {
 		c.mu.Lock()
-		gone, subscribed := over()
-		if gone && c.sites[s.keys.Site] != nil && c.sites[s.keys.Site].at() == s {
+		x := s.begin()
+		over, subscribed := s.core.Retire(&x.Input)
+		s.end(x)
+		if over && c.sites[s.keys.Site] != nil && c.sites[s.keys.Site].at() == s {
 			delete(c.sites, s.keys.Site)
 			c.servers.Used(len(c.sites) > 0)
 		}
 		c.mu.Unlock()
 		if subscribed {
-			s.drop(listens)
+			s.drop()
 		}
 	})
+}
+
+// job is a request as it is sent: where the name keeps a history, with that.
+func (s *site) job(script *lua.Script, keys, args []string) conn.Job {
+	return conn.Job{Script: script, Keys: keys, Args: args}.Logged(int(s.history.Load()), s.keys.History)
 }
 
 // attempt is what the core wants to know of a request that was sent.
@@ -252,9 +376,6 @@ func (c *client) saw(n *conn.Node, a conn.Attempt, p *lua.Protocol, name string,
 // A caller is what is kept of a call that waits, for its turn or for an event, beside what the core knows. The act of its
 // site guards what changes.
 type caller struct {
-	queue  *binding // with the terms of its call
-	ticket *ticket  // nil if it waits for an event
-	party  *party   // nil if it waits for a hold
 	teller *notify.Teller
 
 	wake         chan struct{} // something has changed; nil if nobody has waited for that yet
@@ -262,7 +383,10 @@ type caller struct {
 	acknowledged bool
 }
 
-func callerOf(e *core.Effect) *caller { return e.Call.Owner.(*caller) }
+// call makes a ticket, or a party, give its caller.
+func (c *caller) call() *caller { return c }
+
+func callerOf(c *core.Call) *caller { return c.Owner.(interface{ call() *caller }).call() }
 
 // waking returns the channel to wait at for a change. A call that does not wait has none. The caller holds mu, so what changes
 // after that is told.
@@ -306,13 +430,11 @@ func (s *site) ended(c *caller) <-chan struct{} {
 
 // newCaller fills in what is kept of a call for a name.
 func (q *binding) newCaller(c *caller, room *notify.Teller, call *core.Call) {
-	c.queue = q
 	notifier := q.client.notifier
 	if q.terms.Untold {
 		notifier = nil
 	}
 	c.teller = notifier.Teller(room, q.proto.Kind, q.name, &call.Text)
-	call.Owner = c
 	call.Place, call.Budget = -1, conn.AttemptTime
 	call.Lease, _ = q.terms.first()
 }

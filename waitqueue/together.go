@@ -260,7 +260,7 @@ func ReleaseAll(ctx context.Context, leases []*lease.Lease) (err error) {
 		}
 		d := &owned{}
 		h.ticket.entry.own(d, h.ticket, nil)
-		answers[i] = d.took(a, &r, failed)
+		answers[i] = h.ticket.entry.took(&d.sender, a, &r, failed)
 	}
 	for i, h := range holds {
 		ended := h.conclude(ctx, &answers[i])

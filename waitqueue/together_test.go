@@ -25,7 +25,7 @@ func standing(t *testing.T, s *redistest.Embedded, c *Client, name string) *tick
 	t.Helper()
 	q := queueOf(c, name).binding
 	w := q.newTicket(t.Context())
-	at, err := c.register(q, w)
+	at, err := w.register()
 	require.NoError(t, err)
 	arrival := time.Now().UnixMicro()
 	now := fmt.Sprint(arrival)

@@ -27,8 +27,8 @@ func (d *sender) stick() {
 
 // sticks returns a channel that is closed once that is so.
 func (d *sender) sticks() <-chan struct{} {
-	d.entry.act.Lock()
-	defer d.entry.act.Unlock()
+	d.site.act.Lock()
+	defer d.site.act.Unlock()
 	if d.stuck == nil {
 		d.stuck = make(chan struct{})
 		if d.isStuck {
@@ -110,7 +110,7 @@ func (w *wait) afterEnds(ctx context.Context) error {
 	e.mu.Lock()
 	before := make([]leaving, 0, len(e.lock.Unlocks())+len(e.lowers))
 	for _, d := range e.lock.Unlocks() {
-		l := leaving{over: e.ended(d.Call.Owner.(*caller)), hold: d.Ticket.Hold}
+		l := leaving{over: e.ended(callerOf(d.Call)), hold: d.Ticket.Hold}
 		if w.ticket.Arrival == 0 {
 			l.stuck = e.sending(d).sticks()
 		}
@@ -157,7 +157,7 @@ func (e *entry) unsettled() bool {
 func (q *ask) takeAlong(all []*outItem[sender]) {
 	q.ahead, q.jobs = all, q.jobs[:0]
 	for _, i := range all {
-		q.jobs = append(q.jobs, i.Of.job())
+		q.jobs = append(q.jobs, i.Of.whole())
 	}
 }
 

@@ -1,7 +1,5 @@
 package core
 
-import ()
-
 // What a client does about the subscription of a name (R10).
 
 // OnSubscribed takes in that the subscription stands: see [Name.Heard].

@@ -56,6 +56,9 @@ type Subscription struct {
 // Subscribed reports whether tickets may queue (R2).
 func (s *Subscription) Subscribed() bool { return s.Polls || s.Confirmed && !s.suspicious }
 
+// Listens reports whether the subscription was asked for.
+func (s *Subscription) Listens() bool { return s.Wanted }
+
 // Suspicious reports whether the client has to hear a ping first (R10).
 func (s *Subscription) Suspicious() bool { return s.suspicious }
 
