@@ -115,9 +115,7 @@ func acquireAll(ctx context.Context, queues []Queue, mode string, bound time.Dur
 		m.take(<-m.ended)
 	}
 	if err != nil {
-		err = m.without(err)
-		m.leave(err)
-		return nil, err
+		return nil, m.leave(err)
 	}
 	return m.lease(), nil
 }
@@ -125,31 +123,22 @@ func acquireAll(ctx context.Context, queues []Queue, mode string, bound time.Dur
 // takeAll gets all parts. Where the names are to stay taken, what is lost as the server is told of that is waited for again.
 func (m *multi) takeAll() error {
 	slot := func(p *part) uint16 { return p.queue.slot() }
-	for _, parts := range conn.Parts(m.queues[0].client.servers, slices.Clone(m.parts), len(m.parts), slot) {
+	slots := conn.Parts(m.queues[0].client.servers, slices.Clone(m.parts), len(m.parts), slot)
+	for _, parts := range slots {
 		go m.askSlot(slices.DeleteFunc(parts, func(p *part) bool { return !m.begin(m.waits, p) }))
 		if err := m.await(); err != nil {
 			return err
 		}
 	}
-	ctx, free := m.untilUntold(m.ctx)
-	defer free()
 	for {
-		err := cmp.Or(stayAll(ctx, m.begun, m.leases(m.core.In(core.PartHeld)))...)
-		if !errors.Is(err, lease.ErrLost) || ctx.Err() != nil { // The context may be that of a lost hold too.
+		err := cmp.Or(m.stay(m.ctx, m.leases(m.core.In(core.PartHeld)))...)
+		if !errors.Is(err, lease.ErrLost) || m.ctx.Err() != nil { // The context may be that of a lost hold too.
 			return err
 		}
 		if err := m.await(); err != nil {
 			return err
 		}
 	}
-}
-
-// untilUntold is the context of a call that tells servers that its names stay taken. A try does so for [retry.TryTime].
-func (m *multi) untilUntold(ctx context.Context) (context.Context, context.CancelFunc) {
-	if m.core.Try {
-		return context.WithTimeoutCause(ctx, retry.TryTime, errUntold)
-	}
-	return ctx, func() {}
 }
 
 // input is the time and chance for the core.
@@ -291,8 +280,9 @@ func releaseParts(ctx context.Context, leases []*lease.Lease, of int) error {
 	return cmp.Or(releaseAll(ctx, leases, true)...)
 }
 
-// leave ends a call that has failed. It leaves nothing behind.
-func (m *multi) leave(err error) {
+// leave ends a call that has failed, and leaves nothing behind. It returns the error of the call.
+func (m *multi) leave(err error) error {
+	err = m.without(err)
 	m.giveBack(m.core.In(core.PartHeld))
 	ctx, cancel := context.WithTimeout(m.ctx, conn.AnswerTime)
 	defer cancel()
@@ -301,6 +291,7 @@ func (m *multi) leave(err error) {
 			p.awaitEnd(ctx) // So that the next call finds all names free.
 		}
 	}
+	return err
 }
 
 // without says which names a wait that has ended had not got, if it had got others.
@@ -320,6 +311,7 @@ func (m *multi) without(err error) error {
 // lease makes one lease of the leases of all parts.
 func (m *multi) lease() *lease.Lease {
 	parts := m.leases(m.core.In(core.PartHeld))
+	names, more := labels(m.queues)
 	var token uint64
 	for _, l := range parts {
 		token = max(token, l.Token())
@@ -331,7 +323,7 @@ func (m *multi) lease() *lease.Lease {
 		}
 	}
 	all := lease.New(m.ctx, lease.Terms{
-		Name: shown(m.queues, func(names []string) string { return strings.Join(names, ", ") }), Token: token, Parts: parts,
+		Name: strings.Join(names, ", ") + more, Token: token, Parts: parts,
 		Waited: time.Since(m.begun), Until: lease.Until{Deadline: time.Now().Add(lease.MaxLease), Slept: slept()},
 		Release: func(ctx context.Context) error { stop(); return releaseParts(ctx, parts, len(parts)) },
 		Unlock: func() {
@@ -373,18 +365,18 @@ func lostOne(all *lease.Keeper, parts []*lease.Lease, one *lease.Lease) {
 
 // Labels shows the names of several queues in an error.
 func Labels(queues []Queue) string {
-	return shown(queues, func(names []string) string { return fmt.Sprintf("%q", names) })
+	names, more := labels(queues)
+	return fmt.Sprintf("%q%s", names, more)
 }
 
-// shown shows the first names of several queues, and says how many there are more.
-func shown(queues []Queue, form func([]string) string) string {
+// labels are the first names of several queues, and a word on how many there are more.
+func labels(queues []Queue) (names []string, more string) {
 	const most = 3
-	var names []string
 	for _, q := range queues[:min(len(queues), most)] {
 		names = append(names, q.Label())
 	}
-	if more := len(queues) - most; more > 0 {
-		return fmt.Sprintf("%s and %d more", form(names), more)
+	if len(queues) > most {
+		more = fmt.Sprintf(" and %d more", len(queues)-most)
 	}
-	return form(names)
+	return names, more
 }

@@ -1,11 +1,11 @@
 package waitqueue
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -95,17 +95,15 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 	return all
 }
 
-// stayEach is [stayAll] for names that are each for itself. The wait for another name may have ended with the context of the call,
-// so it goes on for [conn.AnswerTime] after that.
+// stayEach is [multi.stay] for names that are each for itself. The wait for another name may have ended with the context of the
+// call, so it goes on for [conn.AnswerTime] after that.
 func (m *multi) stayEach(leases []*lease.Lease) []error {
-	lives, end := context.WithCancelCause(context.WithoutCancel(m.ctx))
+	ctx, end := context.WithCancelCause(context.WithoutCancel(m.ctx))
 	defer end(nil)
 	defer context.AfterFunc(m.ctx, func() {
 		time.AfterFunc(conn.AnswerTime, func() { end(retry.WhyEnded(m.ctx)) })
 	})()
-	ctx, free := m.untilUntold(lives)
-	defer free()
-	return stayAll(ctx, m.begun, leases)
+	return m.stay(ctx, leases)
 }
 
 // ReleaseEach releases leases: the leases on one server in one round trip. The errors are in their order, and those of
@@ -226,6 +224,8 @@ func askOnce(ctx context.Context, parts []*part, mode string) (busy error, late 
 	c.stats.Asks.Add(1)
 	replies, err := lua.MultiAsk.DecodeAll(c.servers.RunFor(ctx, lua.MultiAsk, keys, args...), len(asked))
 	late = err == nil && len(replies) == 1 && replies[0].Status == wire.Late
+	var refused bool
+	var holders []any
 	for i, p := range asked {
 		var r wire.Reply
 		switch {
@@ -237,24 +237,18 @@ func askOnce(ctx context.Context, parts []*part, mode string) (busy error, late 
 		if late || r.Status == wire.Busy {
 			p.asked = time.Time{} // Redis has nothing of it.
 		}
-		if r.Status == wire.Busy {
-			busy = p.alsoBusy(busy, &r)
+		if r.Owner() != "" || r.Waiting > 0 { // Otherwise it is free, and only others are not.
+			holders = append(holders, fmt.Errorf("%q: %w", p.queue.Label(), terms.BusyBy(&r)))
 		}
+		refused = refused || r.Status == wire.Busy
 		p.took(asks[i], &r, err)
 	}
-	return busy, late, err
-}
-
-// alsoBusy adds to an error who has a part, or that somebody waits for it. Of several parts that cannot be had together some may be
-// free.
-func (p *part) alsoBusy(busy error, r *wire.Reply) error {
-	switch free := r.Owner() == "" && r.Waiting == 0; {
-	case free:
-		return cmp.Or(busy, lease.ErrBusy)
-	case busy == nil || busy == lease.ErrBusy:
-		return fmt.Errorf("%q: %w", p.queue.Label(), terms.BusyBy(r))
+	if refused && len(holders) > 0 {
+		busy = fmt.Errorf("%w"+strings.Repeat("; %w", len(holders)-1), holders...)
+	} else if refused {
+		busy = lease.ErrBusy
 	}
-	return fmt.Errorf("%w; %q: %w", busy, p.queue.Label(), terms.BusyBy(r))
+	return busy, late, err
 }
 
 // hear waits until the client is subscribed for all parts that are to be asked for, so that all can queue in one script; but not
