@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter"
-	"github.com/headwaiter/headwaiter/internal/several"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -58,7 +57,7 @@ type Lock struct {
 // New names a lock on all of the names. A name that is there twice counts once. Nothing is sent; what cannot be used
 // is reported by the first call.
 func New(c *headwaiter.Client, names []string, opts ...Option) *Lock {
-	m := &Lock{bound: several.DefaultBound}
+	m := &Lock{bound: waitqueue.DefaultBound}
 	for _, o := range opts {
 		if b, ok := o.(bound); ok {
 			m.bound = time.Duration(b)
@@ -100,10 +99,10 @@ func (m *Lock) Lock(ctx context.Context) (*lease.Lease, error) {
 	var l *lease.Lease
 	err := m.err
 	if err == nil {
-		l, err = several.Acquire(ctx, m.queues, m.bound)
+		l, err = waitqueue.AcquireAll(ctx, m.queues, m.bound)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("multilock: lock %s: %w", several.Names(m.queues), err)
+		return nil, fmt.Errorf("multilock: lock %s: %w", waitqueue.Labels(m.queues), err)
 	}
 	return l, nil
 }
@@ -114,10 +113,10 @@ func (m *Lock) TryLock(ctx context.Context) (*lease.Lease, error) {
 	var l *lease.Lease
 	err := m.err
 	if err == nil {
-		l, err = several.Try(ctx, m.queues)
+		l, err = waitqueue.TryAll(ctx, m.queues)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("multilock: try lock %s: %w", several.Names(m.queues), err)
+		return nil, fmt.Errorf("multilock: try lock %s: %w", waitqueue.Labels(m.queues), err)
 	}
 	return l, nil
 }
@@ -137,7 +136,7 @@ func (m *Lock) ForceRelease(ctx context.Context, token uint64) (lease.Holder, er
 		freed, err = m.force(ctx, token)
 	}
 	if err != nil {
-		return freed, fmt.Errorf("multilock: force release %s: %w", several.Names(m.queues), err)
+		return freed, fmt.Errorf("multilock: force release %s: %w", waitqueue.Labels(m.queues), err)
 	}
 	return freed, nil
 }

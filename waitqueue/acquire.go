@@ -42,10 +42,7 @@ func obtain(ctx context.Context, q Queue, mode string, from *lua.Transit) (*leas
 		return nil, 0, err
 	}
 	defer free()
-	if err := q.usable(ctx); err != nil {
-		return nil, 0, err
-	}
-	if l, err := q.within(ctx); l != nil || err != nil {
+	if l, err := q.ready(ctx); l != nil || err != nil {
 		return l, 0, err
 	}
 	w, err := q.begin(ctx, mode)
@@ -60,6 +57,14 @@ func obtain(ctx context.Context, q Queue, mode string, from *lua.Transit) (*leas
 	w.entry.mu.Lock()
 	defer w.entry.mu.Unlock()
 	return l, w.ticket.Drained, nil
+}
+
+// ready returns what a call is to get, or why it fails, before it asks for anything; nothing if it is to ask.
+func (q Queue) ready(ctx context.Context) (*lease.Lease, error) {
+	if err := q.usable(ctx); err != nil {
+		return nil, err
+	}
+	return q.within(ctx)
 }
 
 // wait is one call on its way to a hold. Its core says what it does next: it asks, waits, and leaves if ctx ends first.
@@ -214,6 +219,11 @@ func (w *wait) ask() core.Step {
 	if err == nil || w.ctx.Err() != nil {
 		return step
 	}
+	return w.retry(err)
+}
+
+// retry returns what the call does after an acquire request has failed.
+func (w *wait) retry(err error) core.Step {
 	f := failure(err)
 	x := w.entry.begin()
 	defer w.entry.end(x)
@@ -236,7 +246,7 @@ func (w *wait) failed(err error) error {
 	t, e := w.ticket, w.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if errors.Is(err, lease.ErrBusy) || t.Clean && t.Arrival == 0 {
+	if errors.Is(err, lease.ErrBusy) || t.Clean && t.Arrival == 0 && !t.Over {
 		return err // At once.
 	}
 	return &lease.WaitError{

@@ -167,7 +167,7 @@ func ExampleQueue_Claim() {
 	}
 	first, second, third, fourth := claim(), claim(), claim(), claim()
 	q.Subscribe() // The third will have to be in the queue at once.
-	fmt.Println(layer.(*calls).begun, fourth.Busy(), fourth.GiveUp(lease.ErrBusy) != nil)
+	fmt.Println(layer.(*calls).begun, q.Refuses(ctx), fourth.GiveUp(lease.ErrBusy) != nil)
 
 	hold := kit.Must(first.Wait(false))
 	release := func(context.Context) error { return nil } // What a layer decides here, this example does below.
@@ -196,26 +196,6 @@ func ExampleQueue_Claim() {
 	// 2 <nil> <nil>
 	// <nil> context canceled context canceled
 	// <nil> true <nil>
-}
-
-// A call for several names that fails leaves none of them to be waited for.
-func ExampleClaim_AwaitEnd() {
-	ctx, clients, end := kit.Ready(1)
-	defer end()
-
-	q := clients[0].Queue(lua.Fairlock, "a", waitqueue.DefaultTerms())
-	claim := kit.Must(q.Claim(ctx, false))
-	fmt.Println(claim.Enter(time.Now()))
-	fmt.Println(waitqueue.AskAll(ctx, []*waitqueue.Claim{claim}, false, func() {}))
-	fmt.Println(kit.Must(q.Inspect(ctx)).Held)
-	claim.Leave(lease.ErrReplicas)
-	claim.AwaitEnd(ctx)
-	fmt.Println(kit.Must(q.Inspect(ctx)).Held)
-	// Output:
-	// <nil>
-	// false <nil>
-	// true
-	// false
 }
 
 // Nobody can call Progress before the call for several names returns.
@@ -254,28 +234,6 @@ func ExampleUnused() {
 	// Output:
 	// <nil>
 	// false
-}
-
-// The server is told that the names stay taken when the call has all of them.
-func ExampleStay() {
-	ctx, clients, end := kit.Ready(1)
-	defer end()
-
-	terms := waitqueue.DefaultTerms()
-	terms.MinHold = time.Minute
-	q := clients[0].Queue(lua.Fairlock, "a", terms)
-	claim := kit.Must(q.Claim(ctx, false))
-	fmt.Println(claim.Enter(time.Now()))
-	held := kit.Must(claim.Await(ctx))
-	fmt.Println(waitqueue.Stay(ctx, time.Now(), []*lease.Lease{held}))
-	waitqueue.Returned(held)
-	fmt.Println(held.Release(ctx))
-	fmt.Println(kit.Must(q.Inspect(ctx)).Holder.Rests)
-	// Output:
-	// <nil>
-	// [<nil>]
-	// <nil>
-	// true
 }
 
 // What a call does behind the grant is no time without progress.

@@ -140,8 +140,8 @@ func (q Queue) Refusing(err error) Queue {
 // Terms returns the terms of the queue.
 func (q Queue) Terms() Terms { return q.terms }
 
-// Slot is that of the name in a cluster; elsewhere all names are in one.
-func (q Queue) Slot() uint16 { return q.client.servers.SlotOf(q.keys.Lock) }
+// slot is that of the name in a cluster; elsewhere all names are in one.
+func (q *binding) slot() uint16 { return q.client.servers.SlotOf(q.keys.Lock) }
 
 // Silent reports whether the server does not answer the requests of this client's calls for the name.
 func (q Queue) Silent() bool {

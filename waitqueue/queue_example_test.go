@@ -170,53 +170,24 @@ func ExampleQueue_Downgrade() {
 	// another reads: <nil>
 }
 
-// How a call for several names goes step by step: one script asks for all, and one releases all.
-func ExampleAskAll() {
-	ctx, clients, end := kit.Ready(1)
+// Several names, all or none.
+func ExampleAcquireAll() {
+	ctx, clients, end := kit.Ready(2)
 	defer end()
 
-	// ask asks for the names, and returns the claims, and what one script has got of them.
-	ask := func(names ...string) (claims []*waitqueue.Claim, held []*lease.Lease, refused bool) {
-		for _, name := range names {
-			q := clients[0].Queue(lua.Fairlock, name, waitqueue.DefaultTerms())
-			c, err := q.Claim(ctx, false)
-			if err = errors.Join(err, q.Refuses(ctx), c.Enter(time.Now())); err != nil || q.Slot() != 0 {
-				panic(err)
-			}
-			claims = append(claims, c)
-		}
-		refused = kit.Must(waitqueue.AskAll(ctx, claims, false, func() {}))
-		for _, c := range claims {
-			if l := c.Take(); l != nil {
-				held = append(held, l)
-			}
-		}
-		return claims, held, refused
+	queue := func(c *waitqueue.Client, name string) waitqueue.Queue {
+		return c.Queue(lua.Fairlock, name, waitqueue.DefaultTerms())
 	}
-	_, both, refused := ask("a", "b")
-	fmt.Println(len(both), refused)
-	waitqueue.Below(both[0]) // Where the token of the other is that of both, as whoever takes "a" next must be above it.
-
-	others, held, refused := ask("b", "c")
-	fmt.Println(len(held), refused)
-	for _, c := range others { // To wait for them, they would have to be heard of.
-		for hears, changed := c.Hear(); !hears; hears, changed = c.Hear() {
-			<-changed
-		}
-	}
-	fmt.Println("granted:", others[0].Granted(ctx))
-	others[1].Leave(lease.ErrBusy)
-	again := others[0].Again() // With the same place, if it had one.
-	others[0].Leave(lease.ErrBusy)
-	fmt.Println(again.Enter(time.Now()), waitqueue.ReleaseAll(ctx, both))
-	l, err := again.Await(ctx)
-	fmt.Println(err, l.Release(ctx))
+	both, err := waitqueue.AcquireAll(ctx, []waitqueue.Queue{queue(clients[0], "a"), queue(clients[0], "b")}, time.Second)
+	fmt.Println(both.Context().Err(), err)
+	others := []waitqueue.Queue{queue(clients[1], "b"), queue(clients[1], "c")}
+	_, err = waitqueue.TryAll(ctx, others)
+	fmt.Println(waitqueue.Labels(others), errors.Is(err, lease.ErrBusy))
+	fmt.Println(both.Release(ctx))
 	// Output:
-	// 2 false
-	// 0 true
-	// granted: false
 	// <nil> <nil>
-	// <nil> <nil>
+	// ["b" "c"] true
+	// <nil>
 }
 
 // Several names, each for itself.

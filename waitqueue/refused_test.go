@@ -186,18 +186,7 @@ func TestAFailoverBehindOneEndpointIsWaitedOut(t *testing.T) {
 		"a try":  func(ctx context.Context, q Queue) error { _, err := q.Try(ctx); return err },
 		"a look": func(ctx context.Context, q Queue) error { _, err := q.Inspect(ctx); return err },
 		"several": func(ctx context.Context, q Queue) error {
-			var claims []*Claim
-			for _, q := range []Queue{q, queueOf(&Client{q.client}, "another")} {
-				c, err := q.Claim(ctx, false)
-				if err != nil {
-					return err
-				}
-				if err := c.Enter(time.Now()); err != nil {
-					return err
-				}
-				claims = append(claims, c)
-			}
-			_, err := AskAll(ctx, claims, false, func() {})
+			_, err := AcquireAll(ctx, []Queue{q, queueOf(&Client{q.client}, "another")}, 0)
 			return err
 		},
 		"a release by force": func(ctx context.Context, q Queue) error {

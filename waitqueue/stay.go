@@ -11,11 +11,16 @@ import (
 
 // Holds that a call has, of several names perhaps, and has not returned yet: only what it returns counts as used.
 
-// Stay tells the servers, for a call for several names that has all it is going to have, for how long each of the names is to
+// stay tells the servers, for a call for several names that has all it is going to have, for how long each of the names is to
 // stay taken ([Terms].MinHold): only now, so that nothing stays taken that the call gives back before it returns, or leaves as its
 // process dies. It waits for the answers as long as ctx lasts, and returns in the order of the leases why one was not told: the
 // loss of the lease, [lease.ErrReplicas], or the end of ctx, of a call that began at a time. The leases go on; one may be nil.
-func Stay(ctx context.Context, begun time.Time, leases []*lease.Lease) []error {
+func (m *multi) stay(ctx context.Context, leases []*lease.Lease) []error {
+	if m.core.Try {
+		var free context.CancelFunc
+		ctx, free = context.WithTimeoutCause(ctx, retry.TryTime, errUntold)
+		defer free()
+	}
 	told := make([]<-chan error, len(leases))
 	for i, l := range leases {
 		if l != nil {
@@ -33,17 +38,17 @@ func Stay(ctx context.Context, begun time.Time, leases []*lease.Lease) []error {
 			errs[i] = context.Cause(l.Context())
 		case <-ctx.Done():
 			why := retry.WhyEnded(ctx)
-			if errors.Is(why, ErrUntold) {
-				why = ErrUntold
+			if errors.Is(why, errUntold) {
+				why = errUntold
 			}
-			errs[i] = &lease.WaitError{Place: -1, Waited: time.Since(begun), Err: why, Unanswered: true}
+			errs[i] = &lease.WaitError{Place: -1, Waited: time.Since(m.begun), Err: why, Unanswered: true}
 		}
 	}
 	return errs
 }
 
-// ErrUntold is why a try gives up that has got all its names.
-var ErrUntold = errors.New("the server has not answered that the names stay taken")
+// errUntold is why a try gives up that has got all its names.
+var errUntold = errors.New("the server has not answered that the names stay taken")
 
 // stay sees that the next renewal, which is sent now, says for how long the name stays taken, and returns where its answer
 // will be; nil if there is nothing to say.

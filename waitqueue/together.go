@@ -1,271 +1,360 @@
 package waitqueue
 
 import (
-	"cmp"
 	"context"
-	"errors"
+	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// Several names in one script, for internal/several: all tickets of a call come into their queues at once.
+// Several names, each for itself; and what calls for several names ask and release in one request.
 
-// AskAll asks for all claims, which are of one slot and of the protocol of the fair lock, in one script, and again until
-// there is an answer; waiting is called before each pause. Where keep is true and all of them can hear, those that are not
-// granted have their places then. It reports whether one of them cannot be had without a place.
-func AskAll(ctx context.Context, claims []*Claim, keep bool, waiting func()) (refused bool, err error) {
-	first := claims[0]
-	budget, begun := conn.AttemptTime, first.wait.begun
-	unanswered := false // the last ask
-	failed := func(err, last error) error {
-		return &lease.WaitError{Place: -1, Waited: time.Since(begun), Last: last, Err: err, Unanswered: unanswered && err != lease.ErrClosed}
-	}
-	mode := wire.Try
-	if keep {
-		mode = wire.Wait
-	}
-	var last error
-	for tries := 0; ; tries++ {
-		if ctx.Err() != nil {
-			return false, failed(retry.WhyEnded(ctx), last)
+// eachBatch is how many requests go in one round trip at the most, so that others come in between.
+const eachBatch = 512
+
+// AcquireEach asks for all of the queues in one round trip to each of their servers, and waits until each is held or has
+// failed; ctx bounds all the waits. The outcomes are in the order of the queues. A name that is there twice fails with
+// [lease.ErrDeadlock] the second time, where it is not for several holders. What is lost while others are waited for has failed
+// with the cause of the loss.
+//
+// What is held while others are waited for is kept: callers who want the same names can wait for each other for ever,
+// unless ctx ends. Take all or none with package multilock.
+func AcquireEach(ctx context.Context, queues ...Queue) []Outcome { return each(ctx, queues, wire.Wait) }
+
+// TryEach takes the queues that can be had at once, in one round trip to each of their servers. The outcomes are
+// in the order of the queues; the error of a lock that is held, or waited for, wraps [lease.ErrBusy].
+func TryEach(ctx context.Context, queues ...Queue) []Outcome { return each(ctx, queues, wire.Try) }
+
+func each(ctx context.Context, queues []Queue, mode string) []Outcome {
+	retry.Given(ctx)
+	m := newMulti(ctx, queues, mode)
+	m.core.Each = true
+	named := make(map[any]bool, len(queues))
+	together := make(map[*conn.Node][]*part)
+	asking := ctx // until the shortest of the waits is over: the others ask again by themselves then
+	for i, q := range queues {
+		p := m.parts[i]
+		mine, free, err := retry.InTime(ctx, q.terms.MaxWait)
+		if p.Err = err; err != nil {
+			continue
 		}
-		refused, late, err := askAll(ctx, claims, mode, budget)
-		unanswered = err != nil
-		switch {
-		case err == nil && !late:
-			return refused, failureOf(claims)
-		case err == nil:
-			budget = min(2*budget, conn.LongestAttempt)
-		case !first.passes(err):
-			return false, conn.Advise(err)
-		case ctx.Err() != nil:
-			last = retry.Last(ctx, conn.Advise(err), last)
-		case first.wait.mode == wire.Try && tries > 0 && time.Since(begun) > retry.TryTime:
-			return false, failed(conn.Advise(err), nil)
-		default:
-			last = retry.Last(ctx, conn.Advise(err), last)
-			waiting()
-			if err := first.queue.client.servers.Rest(ctx, retry.Backoff(tries)); err != nil {
-				return false, failed(err, last)
+		defer free()
+		if p.Lease, p.Err = q.ready(mine); p.Lease != nil || p.Err != nil {
+			continue
+		}
+		if mode == wire.Wait && q.nesting != Independent && q.kind != wire.Read && !q.terms.Shared && named[q.held] {
+			p.Err = lease.ErrDeadlock
+			continue
+		}
+		named[q.held] = true
+		if until, ok := mine.Deadline(); ok {
+			if first, bounded := asking.Deadline(); !bounded || until.Before(first) {
+				asking = mine
 			}
 		}
+		switch {
+		case !m.begin(mine, p):
+		case p.entry.unsettled(): // It asks by itself, after those releases.
+			go m.alone(p)
+		default:
+			n := p.entry.node()
+			together[n] = append(together[n], p)
+		}
+	}
+	for n, parts := range together {
+		go m.askNode(asking, n, parts)
+	}
+	_ = m.await() // It does not fail.
+	all, leases := make([]Outcome, len(queues)), make([]*lease.Lease, len(queues))
+	for i, p := range m.parts {
+		all[i], leases[i] = p.Outcome, p.Lease
+	}
+	for i, untold := range m.stayEach(leases) {
+		switch l := leases[i]; {
+		case l == nil:
+		case untold != nil:
+			all[i] = Outcome{Err: untold}
+			_ = l.Release(retry.Over)
+		case l.Context().Err() != nil:
+			all[i] = Outcome{Err: context.Cause(l.Context())}
+		default:
+			Returned(l)
+		}
+	}
+	return all
+}
+
+// stayEach is [multi.stay] for names that are each for itself. The wait for another name may have ended with the context of the
+// call, so it goes on for [conn.AnswerTime] after that.
+func (m *multi) stayEach(leases []*lease.Lease) []error {
+	ctx, end := context.WithCancelCause(context.WithoutCancel(m.ctx))
+	defer end(nil)
+	defer context.AfterFunc(m.ctx, func() {
+		time.AfterFunc(conn.AnswerTime, func() { end(retry.WhyEnded(m.ctx)) })
+	})()
+	return m.stay(ctx, leases)
+}
+
+// ReleaseEach releases leases: the leases on one server in one round trip. The errors are in their order, and those of
+// [lease.Lease.Release]: ctx may come from any of the holds, and each error names its hold; a lease that is nil, as that of an
+// [Outcome] with an error, is passed over. A server that does not answer holds up none of the others.
+func ReleaseEach(ctx context.Context, leases ...*lease.Lease) []error {
+	retry.Given(ctx)
+	ctx, free := lease.Outlasting(ctx, leases...) // Once for all: each that is given back ends what comes from it.
+	defer free()
+	return releaseAll(ctx, leases, false)
+}
+
+// askNode sends the first requests for parts at one server together. What is not answered until ctx ends, or not at all, each
+// part asks for again by itself. Each goes on as soon as its own answer is there: nothing else renews what it was granted.
+func (m *multi) askNode(ctx context.Context, n *conn.Node, parts []*part) {
+	for batch := range slices.Chunk(parts, eachBatch) {
+		if ctx.Err() == nil {
+			asks := make([]request, len(batch))
+			for i, p := range batch {
+				asks[i] = asking{p.wait, p.prepare(n)}
+			}
+			for i, a := range batch[0].entry.client.sendFor(ctx, n, asks, func() {}) {
+				if a.err == nil && a.step.Do == core.Fail {
+					batch[i].fail(a.step.Err)
+				}
+			}
+		}
+		for _, p := range batch {
+			m.goOn(p)
+		}
 	}
 }
 
-// passes reports whether the call of a claim without a place waits for an error to pass.
-func (c *Claim) passes(err error) bool {
-	c.wait.entry.mu.Lock()
-	defer c.wait.entry.mu.Unlock()
-	return conn.Transient(err) || c.wait.ticket.Arrival != 0 && conn.Mendable(err)
+// fail ends the wait of a call with an error.
+func (w *wait) fail(err error) {
+	w.entry.mu.Lock()
+	defer w.entry.mu.Unlock()
+	w.entry.lock.Fail(&w.ticket.Ticket, err)
 }
 
-// failureOf is why one of the claims will never hold, if one will not.
-func failureOf(claims []*Claim) error {
-	for _, c := range claims {
-		c.wait.entry.mu.Lock()
-		err := errors.Join(c.wait.ticket.WaitErr, c.wait.ticket.Refused)
-		c.wait.entry.mu.Unlock()
+// askSlot asks for parts of one slot in one script, and again until there is an answer, as a call for one name does. Where not all
+// are free, a second script takes those that are, and a place in the queues of the rest. Without an answer each part learns by
+// itself why its wait has ended.
+func (m *multi) askSlot(parts []*part) {
+	err := m.askTogether(parts)
+	for _, p := range parts {
 		if err != nil {
-			return c.wait.failed(err)
+			p.fail(err)
+		}
+		m.goOn(p)
+	}
+}
+
+// askTogether does so, and returns why the call fails, if it does.
+func (m *multi) askTogether(parts []*part) error {
+	for mode := wire.Try; len(parts) > 0 && m.waits.Err() == nil; {
+		busy, late, err := askOnce(m.waits, parts, mode)
+		switch {
+		case m.waits.Err() != nil:
+		case err != nil:
+			var step core.Step
+			for _, p := range parts {
+				if step = p.retry(err); step.Do == core.Fail {
+					return step.Err
+				}
+			}
+			if parts[0].entry.client.servers.Rest(m.waits, step.Rest) != nil {
+				return nil
+			}
+		case late:
+		case busy == nil || mode == wire.Wait:
+			return nil
+		case m.core.Try:
+			return busy
+		default:
+			hear(parts)
+			mode = wire.Wait
 		}
 	}
 	return nil
 }
 
-// askAll sends one script for all claims that no message was faster for, and takes in the answers.
-func askAll(ctx context.Context, claims []*Claim, mode string, budget time.Duration) (refused, late bool, err error) {
-	for _, c := range claims {
-		if err := c.wait.afterEnds(ctx); err != nil {
-			return false, false, err
+// askOnce sends one script for all parts that no message was faster for, and takes in the answers. It returns who has what cannot
+// be had at once.
+func askOnce(ctx context.Context, parts []*part, mode string) (busy error, late bool, err error) {
+	var budget time.Duration
+	for _, p := range parts {
+		if err := p.afterEnds(ctx); err != nil {
+			return nil, false, err
 		}
+		budget = max(budget, p.ticket.Budget)
 	}
-	first := claims[0].wait.ticket
-	c, n := claims[0].queue.client, claims[0].wait.entry.node()
-	a := n.Attempt(budget)
+	c, t, a := parts[0].entry.client, &parts[0].queue.terms, parts[0].entry.node().Attempt(budget)
 	var keys, tickets []string
-	var asked []*Claim
+	var asked []*part
 	var asks []*ask
-	for _, p := range claims {
-		e, t := p.wait.entry, p.wait.ticket
+	for _, p := range parts {
 		q := &ask{attempt: a}
 		var ok bool
-		x := e.begin()
-		if q.Acquire, ok = e.lock.BeginAcquire(&x.Input, &t.Ticket, mode, a.Sent); ok {
-			mode = q.Mode
-		}
-		e.end(x)
+		x := p.entry.begin()
+		q.Acquire, ok = p.entry.lock.BeginAcquire(&x.Input, &p.ticket.Ticket, mode, a.Sent)
+		p.entry.end(x)
 		if !ok {
 			continue // A message was faster, or the ticket is ending.
 		}
-		if p.asked.IsZero() {
+		if mode = q.Mode; p.asked.IsZero() {
 			p.asked = a.Sent
 		}
 		asked, asks = append(asked, p), append(asks, q)
-		keys = append(keys, e.keys.All()...)
+		keys = append(keys, p.entry.keys.All()...)
 		tickets = append(tickets, q.Text, strconv.FormatInt(q.Acquire.Arrival, 10))
 	}
 	if len(asked) == 0 {
-		return false, false, nil
+		return nil, false, nil
 	}
-	_, phase := first.queue.terms.first()
-	args := append([]string{mode, a.NotAfter, strconv.FormatInt(first.queue.terms.headStart(), 10), c.highest(), c.servers.Counted(), phase}, tickets...)
+	_, phase := t.first()
+	args := append([]string{mode, a.NotAfter, strconv.FormatInt(t.headStart(), 10), c.highest(), c.servers.Counted(), phase}, tickets...)
 	c.stats.Asks.Add(1)
 	replies, err := lua.MultiAsk.DecodeAll(c.servers.RunFor(ctx, lua.MultiAsk, keys, args...), len(asked))
 	late = err == nil && len(replies) == 1 && replies[0].Status == wire.Late
+	var refused bool
+	var holders []any
 	for i, p := range asked {
 		var r wire.Reply
-		if late {
+		switch {
+		case late:
 			r = replies[0]
-		} else if err == nil {
+		case err == nil:
 			r = replies[i]
 		}
-		busy := r.Status == wire.Busy
-		if p.busy = nil; r.Owner() != "" || r.Waiting > 0 { // Else it is free, and only others are not.
-			p.busy = busyBy(&r)
+		if late || r.Status == wire.Busy {
+			p.asked = time.Time{} // Redis has nothing of it.
 		}
-		refused = refused || busy
-		if late || busy {
-			p.asked = time.Time{} // Nothing of it is there.
+		if r.Owner() != "" || r.Waiting > 0 { // Otherwise it is free, and only others are not.
+			holders = append(holders, fmt.Errorf("%q: %w", p.queue.Label(), busyBy(&r)))
 		}
-		p.wait.took(asks[i], &r, err)
+		refused = refused || r.Status == wire.Busy
+		p.took(asks[i], &r, err)
 	}
-	return refused, late, err
-}
-
-// Again returns a claim in place of one that has ended: for the same call, and with the same place in the queue.
-func (c *Claim) Again() *Claim {
-	e, t := c.wait.entry, c.wait.ticket
-	e.mu.Lock()
-	arrival := t.Arrival
-	e.mu.Unlock()
-	if arrival == 0 && !c.asked.IsZero() {
-		// It was granted at once, or by a message after an ask whose answer was lost: nobody has told.
-		if earliest := e.node().Clock.AtLeast(c.asked); earliest > 0 {
-			arrival = earliest - t.queue.terms.headStart()
-		}
+	if refused && len(holders) > 0 {
+		busy = fmt.Errorf("%w"+strings.Repeat("; %w", len(holders)-1), holders...)
+	} else if refused {
+		busy = lease.ErrBusy
 	}
-	again := newClaim(c.ctx, c.queue, c.wait.mode)
-	again.tells()
-	again.arrival = arrival
-	return &again
+	return busy, late, err
 }
 
-// Busy says who has what the claim wants, if its last ask was a try that failed.
-func (c *Claim) Busy() error { return c.busy }
-
-// Hear reports whether the client hears of the name, or the claim needs that no more; else the channel tells when to
-// look again. It makes the client subscribe.
-func (c *Claim) Hear() (hears bool, changed <-chan struct{}) {
-	e, t := c.wait.entry, c.wait.ticket
-	x := e.begin()
-	defer e.end(x)
-	if hears = e.lock.Hear(&x.Input, &t.Ticket); !hears {
-		changed = e.waking(&t.caller)
-	}
-	return hears, changed
-}
-
-// Granted reports whether the claim was granted. Where its client hears of nothing, it looks before it says no.
-func (c *Claim) Granted(ctx context.Context) bool {
-	e, t := c.wait.entry, c.wait.ticket
-	x := e.begin()
-	var looked <-chan struct{}
-	if t.Waits() && e.lock.Polls {
-		looked = e.look(x)
-	}
-	granted := t.Ticket.Granted()
-	e.end(x)
-	if looked == nil {
-		return granted
-	}
-	select {
-	case <-looked:
-	case <-ctx.Done():
-	case <-e.client.servers.Ended():
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return t.Ticket.Granted()
-}
-
-// Take returns the lease of a claim that was granted, or nil.
-func (c *Claim) Take() *lease.Lease {
-	return c.wait.entry.newHold(c.ctx, c.wait.ticket, time.Since(c.wait.begun))
-}
-
-// Leave ends a claim that has asked, and leaves nothing of it behind.
-func (c *Claim) Leave(err error) {
-	c.wait.finish()
-	c.wait.ended(err)
-}
-
-// AwaitEnd waits, within ctx, until what a claim that has ended was granted is given back.
-func (c *Claim) AwaitEnd(ctx context.Context) {
-	if c.wait.entry != nil {
-		c.wait.awaitEnd(ctx)
-	}
-}
-
-// Below says that a hold is a part of one with a higher token: whoever holds the name next gets a token above that one,
-// however the hold ends here.
-func Below(l *lease.Lease) {
-	h := l.Engine().(*share).hold
-	h.ticket.entry.mu.Lock()
-	defer h.ticket.entry.mu.Unlock()
-	h.Below(l.Token())
-}
-
-// ReleaseAll releases leases of one slot, of the protocol of the fair lock, and returns the first error: in one script, and side by
-// side those that a script for all cannot end, as those whose names stay taken ([Terms].MinHold).
-func ReleaseAll(ctx context.Context, leases []*lease.Lease) (err error) {
-	var holds []*hold
-	var keys, tickets []string
-	var alone sync.WaitGroup
-	errs := make([]error, len(leases))
-	defer func() {
-		alone.Wait()
-		err = cmp.Or(err, cmp.Or(errs...))
-	}()
-	for i, l := range leases {
-		sh := l.Engine().(*share)
-		if !sh.let() {
-			alone.Go(func() { errs[i] = l.Release(ctx) })
+// hear waits until the client is subscribed for all parts that are to be asked for, so that all can queue in one script; but not
+// for long, as each can also queue by itself.
+func hear(parts []*part) {
+	late := time.After(conn.SlowAnswer)
+	for i := 0; i < len(parts); {
+		p := parts[i]
+		x := p.entry.begin()
+		hears, changed := p.entry.lock.Hear(&x.Input, &p.ticket.Ticket), p.entry.waking(&p.ticket.caller)
+		p.entry.end(x)
+		if hears {
+			i++
 			continue
 		}
-		t := sh.hold.ticket
-		holds = append(holds, sh.hold)
-		tickets = append(tickets, t.Text)
-		keys = append(keys, t.entry.keys.All()...)
+		select {
+		case <-changed:
+		case <-late:
+			return
+		case <-p.ctx.Done():
+			return
+		}
 	}
-	if len(holds) == 0 {
-		return err
+}
+
+// A freeing is one of several releases.
+type freeing struct {
+	*share
+	owned
+	index int // of its lease
+	held  time.Duration
+}
+
+// releaseAll releases leases, and returns their errors: the leases of a slot in one script, or those of a node in one round trip.
+// What cannot go with others, as a name that stays taken ([Terms].MinHold), goes by itself. All go beside each other, so a server
+// that does not answer holds up none of the others.
+func releaseAll(ctx context.Context, leases []*lease.Lease, inScript bool) []error {
+	errs := make([]error, len(leases))
+	together := make(map[any][]*freeing)
+	var rest sync.WaitGroup
+	for i, l := range leases {
+		if l == nil {
+			continue
+		}
+		sh, ok := l.Engine().(*share)
+		if !ok || ctx.Err() != nil || !sh.let() {
+			rest.Go(func() { errs[i] = l.Release(ctx) })
+			continue
+		}
+		f, t := &freeing{share: sh, index: i, held: sh.hold.held()}, sh.hold.ticket
+		t.entry.own(&f.owned, t, nil)
+		at := any(t.entry.node())
+		if inScript {
+			at = t.entry.slot
+		}
+		together[at] = append(together[at], f)
 	}
-	c := holds[0].ticket.entry.client
+	for at, all := range together {
+		rest.Go(func() {
+			var answers []answer
+			if n, ok := at.(*conn.Node); ok {
+				answers = endAtNode(ctx, n, all)
+			} else {
+				answers = endInSlot(ctx, all)
+			}
+			for i, f := range all {
+				err := f.hold.conclude(ctx, &answers[i])
+				f.hold.released(f.held, err)
+				if errs[f.index] = err; !inScript {
+					errs[f.index] = f.keeper.Named(err)
+				}
+			}
+		})
+	}
+	rest.Wait()
+	return errs
+}
+
+// endAtNode sends releases to one server.
+func endAtNode(ctx context.Context, n *conn.Node, all []*freeing) (answers []answer) {
+	for batch := range slices.Chunk(all, eachBatch) {
+		ends := make([]request, len(batch))
+		for i, f := range batch {
+			ends[i] = &f.sender
+		}
+		answers = append(answers, batch[0].site.client.sendFor(ctx, n, ends, func() {})...)
+	}
+	return answers
+}
+
+// endInSlot sends one script that ends holds of one slot.
+func endInSlot(ctx context.Context, all []*freeing) (answers []answer) {
+	c := all[0].site.client
+	args := []string{c.highest(), c.servers.Counted()}
+	var keys []string
+	for _, f := range all {
+		keys, args = append(keys, f.site.keys.All()...), append(args, f.Text)
+	}
 	a := conn.Sending()
 	c.stats.Ends.Add(1)
-	args := append([]string{c.highest(), c.servers.Counted()}, tickets...)
-	replies, failed := lua.MultiEnd.DecodeAll(c.servers.RunFor(ctx, lua.MultiEnd, keys, args...), len(holds))
-	answers := make([]answer, len(holds))
-	for i, h := range holds {
+	replies, err := lua.MultiEnd.DecodeAll(c.servers.RunFor(ctx, lua.MultiEnd, keys, args...), len(all))
+	for i, f := range all {
 		var r wire.Reply
-		if failed == nil {
+		if err == nil {
 			r = replies[i]
 		}
-		d := &owned{}
-		h.ticket.entry.own(d, h.ticket, nil)
-		answers[i] = h.ticket.entry.took(&d.sender, a, &r, failed)
+		answers = append(answers, f.hold.ticket.entry.took(&f.sender, a, &r, err))
 	}
-	for i, h := range holds {
-		ended := h.conclude(ctx, &answers[i])
-		h.released(h.held(), ended)
-		err = cmp.Or(err, ended)
-	}
-	return err
+	return answers
 }

@@ -202,12 +202,9 @@ func TestAnUnlockDoesNotLingerForACallForSeveralNames(t *testing.T) {
 		primed(t, mine)
 		begun := time.Now()
 		must.Got(benchQueue(mine, 1).Acquire(t.Context()))(t).Unlock()
-		c := must.Got(benchQueue(mine, 1).Claim(t.Context(), true))(t)
-		require.NoError(t, c.Enter(time.Now()))
-		refused := must.Got(AskAll(t.Context(), []*Claim{c}, false, func() {}))(t)
-		require.False(t, refused)
+		l := must.Got(TryAll(t.Context(), []Queue{benchQueue(mine, 1)}))(t)
 		require.Less(t, time.Since(begun), linger)
-		c.Leave(nil)
+		require.NoError(t, l.Release(t.Context()))
 	})
 }
 

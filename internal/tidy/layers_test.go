@@ -58,9 +58,8 @@ var layers = map[string][]string{
 	"internal/conn":    {"internal/wire", "lua", "lease", "internal/retry", "internal/timers", rueidis, "internal/times"},
 	"internal/outside": {"internal/wire", "lua", "lease", "internal/conn", "internal/retry", rueidis}, // Looking at names; waitqueue gives it the connections.
 	// L2
-	"waitqueue":        {"internal/wire", "internal/core", "internal/event", "lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/outside", "internal/retry", "internal/timers", rueidis, uuid},
-	"internal/cohort":  {"lease", "internal/retry", "waitqueue"},                                    // Calls that pass a hold on; fairlock uses it.
-	"internal/several": {"lease", "internal/conn", "internal/names", "internal/retry", "waitqueue"}, // All or none of several names; multilock uses it.
+	"waitqueue":       {"internal/wire", "internal/core", "internal/event", "lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/outside", "internal/retry", "internal/timers", rueidis, uuid},
+	"internal/cohort": {"lease", "internal/retry", "waitqueue"}, // Calls that pass a hold on; fairlock uses it.
 	// L3: what a program imports first. Nothing below imports it.
 	".": {"lease", "internal/conn", "waitqueue", rueidis},
 	// Looking from outside.
@@ -77,7 +76,7 @@ var layers = map[string][]string{
 	"election":  alone,
 	"fence":     {"lua", "lease", "waitqueue", "internal/names", rueidis}, // its marks are the caller's, on the caller's connections
 	// L5
-	"multilock": append([]string{"internal/several"}, primitive...),                     // The same protocol as fairlock, for several names.
+	"multilock": primitive,                                                              // The same protocol as fairlock, for several names.
 	"striped":   {".", "lease", "internal/retry", "waitqueue", "fairlock", "semaphore"}, // whose permits say how many stripes there are
 	// For the engines of contrib, which are modules of their own.
 	"internal/engine": {"lease", "observe", "internal/names", "internal/notify", "internal/retry"},
@@ -190,9 +189,6 @@ func TestPrimitivesOnlyBind(t *testing.T) {
 		}
 		if s.folder == "redlock" {
 			continue // It asks several clients beside each other: goroutines in one place, background.go, and time-outs.
-		}
-		if s.folder == "internal/several" {
-			continue // It is no primitive, but what one binds: it waits for several names at once, each on a goroutine.
 		}
 		if s.folder == "doctor" {
 			continue // It is no primitive: it measures how far a server is, and the difference of the clocks.

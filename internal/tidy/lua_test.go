@@ -164,8 +164,8 @@ var senders = map[string][]string{
 	"proto.Ask":    {"*entry.askFor", "*client.send", "*wait.replied", "*attendance.ask", "*attendance.replied"},
 	"proto.End":    {"*sender.script"},
 	"lua.Move":     {"*entry.askFor", "*sender.script"}, // Of a hold that is adopted, or handed over.
-	"lua.MultiAsk": {"askAll"},
-	"lua.MultiEnd": {"ReleaseAll"},
+	"lua.MultiAsk": {"askOnce"},
+	"lua.MultiEnd": {"endInSlot"},
 }
 
 // uttered returns the functions that name a script, other than to see whether there is one.

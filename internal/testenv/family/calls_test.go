@@ -22,7 +22,6 @@ import (
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/fence"
-	"github.com/headwaiter/headwaiter/internal/several"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
@@ -283,8 +282,8 @@ func TestACallWithoutAContextPanicsAndLeavesNothingBehind(t *testing.T) {
 			"AcquireEach": func() { waitqueue.AcquireEach(none) },
 			"TryEach":     func() { waitqueue.TryEach(none, q) },
 			"ReleaseEach": func() { waitqueue.ReleaseEach(none, held) },
-			"Acquire":     func() { _, _ = several.Acquire(none, nil, 0) },
-			"Try":         func() { _, _ = several.Try(none, []waitqueue.Queue{q}) },
+			"AcquireAll":  func() { _, _ = waitqueue.AcquireAll(none, nil, 0) },
+			"TryAll":      func() { _, _ = waitqueue.TryAll(none, []waitqueue.Queue{q}) },
 			"Examine":     func() { _, _ = doctor.Examine(none, headwaiter.Options{Redis: rueidis.ClientOption{}}) },
 			"Do":          func() { _ = lease.Do(none, fairlock.New(c, "lock").Lock, nil) },
 			"Bind":        func() { held.Bind(none) },
