@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check house race sim-check faults examples steady bench-check test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far fuzz spec traces sim campaign failovers mutants \
+.PHONY: help demo test check house shape race sim-check faults examples steady bench-check test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far fuzz spec traces sim campaign failovers mutants \
 	spell staticcheck vuln api licences sbom workflows shell oldest-go platforms servers-matrix release-notes release-test release-check profile
 
 # Every package of the core and of the modules that go.work joins to it.
@@ -92,6 +92,9 @@ lint: ## formatting and go vet
 
 house: ## the rules of the house: layers, circles, links, code and commands in pages, examples
 	$(GOTEST) $(ARGS) $$(go list $(ALL) | grep -E '$(HOUSE)')
+
+shape: redis ## what one contended Lock runs, circles, lines and words, at commit REV (default: before the cores) and now, beside the goals; ARGS=-functions names what runs
+	go run ./internal/tidy/shape/cmd $(if $(REV),-base $(REV)) $(ARGS)
 
 bench: redis $(if $(ARGS),,bench-redisson) ## compare this with its rivals in pairs: writes docs/benchmarks.md, what other pages have of it, and the base line; ARGS="--help"
 	@scripts/need postgres etcd zookeeper java

@@ -4,11 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"go/ast"
-	"go/importer"
 	"go/parser"
 	"go/token"
-	"go/types"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,67 +17,33 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/tidy/shape"
 )
-
-// A checkedPackage is a package of the core as the type checker sees it, without its tests.
-type checkedPackage struct {
-	folder string
-	files  *token.FileSet
-	syntax []*ast.File
-	types  *types.Package
-	info   *types.Info
-}
 
 var checkedOnce struct {
 	sync.Mutex
-	packages []checkedPackage
+	packages []shape.Package
 }
 
 // checked returns the packages of the core.
-func checked(t *testing.T) []checkedPackage {
+func checked(t *testing.T) []shape.Package {
 	t.Helper()
 	checkedOnce.Lock()
 	defer checkedOnce.Unlock()
-	if checkedOnce.packages != nil {
-		return checkedOnce.packages
+	if checkedOnce.packages == nil {
+		checkedOnce.packages = kit.Got(shape.Packages(root(t)))(t)
+		require.Greater(t, len(checkedOnce.packages), 20, "the packages are not found")
 	}
-	exports := map[string]string{}
-	all := listed(t, "-export", "-deps", "./...")
-	for _, p := range all {
-		exports[p.ImportPath] = p.Export
-	}
-	for _, p := range all {
-		if p.ImportPath != module && !strings.HasPrefix(p.ImportPath, module+"/") {
-			continue
-		}
-		c := checkedPackage{folder: strings.TrimPrefix(p.ImportPath, module+"/"), files: token.NewFileSet()}
-		for _, name := range p.GoFiles {
-			file := kit.Got(parser.ParseFile(c.files, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution))(t)
-			c.syntax = append(c.syntax, file)
-		}
-		c.check(t, p.ImportPath, importer.ForCompiler(c.files, "gc", func(path string) (io.ReadCloser, error) {
-			return os.Open(exports[path])
-		}))
-		checkedOnce.packages = append(checkedOnce.packages, c)
-	}
-	require.Greater(t, len(checkedOnce.packages), 20, "the packages are not found")
 	return checkedOnce.packages
 }
 
 // checkedSource is a package of one file, which imports nothing.
-func checkedSource(t *testing.T, source string) checkedPackage {
+func checkedSource(t *testing.T, source string) shape.Package {
 	t.Helper()
-	c := checkedPackage{files: token.NewFileSet()}
-	file := kit.Got(parser.ParseFile(c.files, "x.go", source, 0))(t)
-	c.syntax = []*ast.File{file}
-	c.check(t, "x", nil)
-	return c
-}
-
-func (c *checkedPackage) check(t *testing.T, path string, from types.Importer) {
-	t.Helper()
-	c.info = &types.Info{Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}}
-	c.types = kit.Got((&types.Config{Importer: from}).Check(path, c.files, c.syntax, c.info))(t)
+	p := shape.Package{Files: token.NewFileSet()}
+	p.Syntax = []*ast.File{kit.Got(parser.ParseFile(p.Files, "x.go", source, 0))(t)}
+	require.NoError(t, p.Check("x", nil))
+	return p
 }
 
 // A block is code that a page shows.
@@ -187,122 +150,13 @@ var larger = map[string]int{
 	"waitqueue":     2154, // Entries, watches, tickets, holds and what sends for them; calls, and what users call, are outside of it.
 }
 
-// A graph has the declarations of a package, and who uses whom.
-type graph struct {
-	lines []int
-	uses  [][]int
-}
-
-// graphOf reads the declarations of a package.
-func graphOf(files *token.FileSet, syntax []*ast.File, info *types.Info) graph {
-	var g graph
-	var nodes []ast.Node
-	number := map[types.Object]int{}
-	add := func(id *ast.Ident, node ast.Node) {
-		number[info.Defs[id]] = len(nodes)
-		nodes = append(nodes, node)
-		g.lines = append(g.lines, files.Position(node.End()).Line-files.Position(node.Pos()).Line+1)
-	}
-	for _, f := range syntax {
-		for _, decl := range f.Decls {
-			switch d := decl.(type) {
-			case *ast.FuncDecl:
-				add(d.Name, d)
-			case *ast.GenDecl:
-				for _, spec := range d.Specs {
-					switch s := spec.(type) {
-					case *ast.TypeSpec:
-						add(s.Name, s)
-					case *ast.ValueSpec:
-						for _, id := range s.Names {
-							add(id, s)
-						}
-					}
-				}
-			}
-		}
-	}
-	g.uses = make([][]int, len(nodes))
-	for from, node := range nodes {
-		ast.Inspect(node, func(n ast.Node) bool {
-			id, ok := n.(*ast.Ident)
-			if !ok {
-				return true
-			}
-			of := info.Uses[id]
-			if f, ok := of.(*types.Func); ok {
-				of = f.Origin()
-			}
-			if to, ok := number[of]; ok {
-				g.uses[from] = append(g.uses[from], to)
-			}
-			return true
-		})
-	}
-	for of, method := range number {
-		f, ok := of.(*types.Func)
-		if !ok || f.Signature().Recv() == nil {
-			continue
-		}
-		recv := f.Signature().Recv().Type()
-		if p, ok := recv.(*types.Pointer); ok {
-			recv = p.Elem()
-		}
-		if named, ok := recv.(*types.Named); ok {
-			owner := number[named.Origin().Obj()]
-			g.uses[owner] = append(g.uses[owner], method)
-		}
-	}
-	return g
-}
-
-// circle is how many lines the largest circle has, by Tarjan's algorithm for strongly connected components (SIAM Journal on
-// Computing 1(2), 1972).
-func (g graph) circle() (largest int) {
-	index, low, open := make([]int, len(g.lines)), make([]int, len(g.lines)), make([]bool, len(g.lines))
-	var stack []int
-	seen := 0
-	var visit func(v int)
-	visit = func(v int) {
-		seen++
-		index[v], low[v], open[v] = seen, seen, true
-		stack = append(stack, v)
-		for _, to := range g.uses[v] {
-			switch {
-			case index[to] == 0:
-				visit(to)
-				low[v] = min(low[v], low[to])
-			case open[to]:
-				low[v] = min(low[v], index[to])
-			}
-		}
-		if low[v] != index[v] {
-			return
-		}
-		size := 0
-		for last := -1; last != v; {
-			last = stack[len(stack)-1]
-			stack = stack[:len(stack)-1]
-			open[last] = false
-			size += g.lines[last]
-		}
-		largest = max(largest, size)
-	}
-	for v := range g.lines {
-		if index[v] == 0 {
-			visit(v)
-		}
-	}
-	return largest
-}
-
 func TestNoCircleIsTooLargeToBeRead(t *testing.T) {
 	t.Parallel()
 	for _, p := range checked(t) {
-		size, limit := graphOf(p.files, p.syntax, p.info).circle(), max(maxCircle, larger[p.folder])
-		require.LessOrEqual(t, size, limit, p.folder)
-		if larger[p.folder] > 0 {
-			require.Greater(t, size, larger[p.folder]-100, "%s has become smaller: say so here", p.folder)
+		size, limit := p.Circle(), max(maxCircle, larger[p.Folder])
+		require.LessOrEqual(t, size, limit, p.Folder)
+		if larger[p.Folder] > 0 {
+			require.Greater(t, size, larger[p.Folder]-100, "%s has become smaller: say so here", p.Folder)
 		}
 	}
 }
@@ -316,6 +170,5 @@ func f() {
 	_ = x
 }
 func alone() { f() }`
-	p := checkedSource(t, source)
-	require.Equal(t, 1+1+4, graphOf(p.files, p.syntax, p.info).circle())
+	require.Equal(t, 1+1+4, checkedSource(t, source).Circle())
 }

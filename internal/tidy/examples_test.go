@@ -1,7 +1,6 @@
 package tidy
 
 import (
-	"encoding/json"
 	"go/ast"
 	"go/doc"
 	"go/importer"
@@ -11,38 +10,24 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/tidy/shape"
 )
 
 // built is what go list says about a package.
-type built struct {
-	ImportPath, Dir, Export, Name string
-	GoFiles, XTestGoFiles         []string
-}
+type built = shape.Listed
 
-// listed runs go list -json in the workspace.
+// listed runs go list in the workspace.
 func listed(t *testing.T, args ...string) []built {
 	t.Helper()
-	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,Export,Name,GoFiles,XTestGoFiles"}, args...)...)
-	cmd.Dir, cmd.Stderr = root(t), os.Stderr
-	out, err := cmd.Output()
-	require.NoError(t, err, "go list %v", args)
-	var all []built
-	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
-		var p built
-		err := d.Decode(&p)
-		if err == io.EOF {
-			return all
-		}
-		require.NoError(t, err)
-		all = append(all, p)
-	}
+	return kit.Got(shape.List(root(t), args...))(t)
 }
 
 // published tells whether users call what the package exports: package lua is the project's own protocol,

@@ -14,10 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/tidy/shape"
 )
 
 const (
-	module    = "github.com/headwaiter/headwaiter"
+	module    = shape.Module
 	rueidis   = "github.com/redis/rueidis"
 	uuid      = "github.com/google/uuid"
 	miniredis = "github.com/alicebob/miniredis/v2"

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/tidy/shape"
 )
 
 // headerless returns what is missing in the header of lua/<package>/<name>.lua. Those in lua/lib are not
@@ -114,9 +115,9 @@ func TestTheProbeAsksForEveryCommandOfTheScripts(t *testing.T) {
 var ofKinds = map[string]bool{"Token": true, "Until": true, "Place": true, "Waiting": true, "Arrival": true}
 
 // rawReads returns where a package reads such a word of a tuple of the package with that path.
-func rawReads(p checkedPackage, path string) (found []string) {
+func rawReads(p shape.Package, path string) (found []string) {
 	words := map[types.Object]bool{}
-	for _, from := range append(p.types.Imports(), p.types) {
+	for _, from := range append(p.Types.Imports(), p.Types) {
 		tuple := from.Scope().Lookup("Tuple")
 		if from.Path() != path || tuple == nil {
 			continue
@@ -126,9 +127,9 @@ func rawReads(p checkedPackage, path string) (found []string) {
 			words[fields.Field(i)] = ofKinds[fields.Field(i).Name()]
 		}
 	}
-	for id, of := range p.info.Uses {
+	for id, of := range p.Info.Uses {
 		if words[of] {
-			found = append(found, p.files.Position(id.Pos()).String()+" reads "+id.Name)
+			found = append(found, p.Files.Position(id.Pos()).String()+" reads "+id.Name)
 		}
 	}
 	return found
@@ -139,10 +140,10 @@ func TestAReplyIsReadAsOneOfItsKind(t *testing.T) {
 	seen := false
 	for _, p := range checked(t) {
 		raw := rawReads(p, module+"/internal/wire")
-		if p.folder == "lua" {
+		if p.Folder == "lua" {
 			seen = raw != nil
 		}
-		if p.folder != "lua" && p.folder != "internal/wire" && !strings.HasPrefix(p.folder, "internal/verify/model") {
+		if p.Folder != "lua" && p.Folder != "internal/wire" && !strings.HasPrefix(p.Folder, "internal/verify/model") {
 			require.Empty(t, raw, "Decode it as a reply of its kind: see lua/replies.go.")
 		}
 	}

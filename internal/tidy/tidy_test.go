@@ -7,10 +7,8 @@ import (
 	"go/format"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -20,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/tidy/shape"
 )
 
 // A suite is a run of go test by the Makefile, over the packages whose paths pass each of its filters.
@@ -188,56 +187,13 @@ func (x text) lines() []string { return strings.Split(strings.TrimSuffix(string(
 
 // texts returns the files that match one of the patterns by their base name, without what .gitignore
 // names and without binary ones.
-func texts(t *testing.T, patterns ...string) []text {
+func texts(t *testing.T, patterns ...string) (found []text) {
 	t.Helper()
-	repo := os.DirFS(root(t))
-	ignored := ignore(t, repo)
-	var found []text
-	err := fs.WalkDir(repo, ".", func(name string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && (name == ".git" || ignored(name)):
-			return fs.SkipDir
-		case !entry.Type().IsRegular() || ignored(name) || !matches(patterns, path.Base(name)):
-			return nil
-		}
-		body, err := fs.ReadFile(repo, name)
-		if err == nil && !bytes.ContainsRune(body, 0) {
-			found = append(found, text{name, body})
-		}
-		return err
-	})
-	require.NoError(t, err)
+	for _, x := range kit.Got(shape.Texts(root(t), patterns...))(t) {
+		found = append(found, text{x.Name, x.Body})
+	}
 	require.NotEmpty(t, found, "no file matches %v: the test looks in the wrong place", patterns)
 	return found
-}
-
-// ignore reads .gitignore: patterns with a slash hold for paths from the root, others for names.
-func ignore(t *testing.T, repo fs.FS) func(name string) bool {
-	t.Helper()
-	body := kit.Got(fs.ReadFile(repo, ".gitignore"))(t)
-	var paths, names []string
-	for line := range strings.Lines(string(body)) {
-		line = strings.TrimSuffix(strings.TrimSpace(line), "/")
-		switch {
-		case line == "" || line[0] == '#':
-		case strings.Contains(line, "/"):
-			paths = append(paths, strings.TrimPrefix(line, "/"))
-		default:
-			names = append(names, line)
-		}
-	}
-	return func(name string) bool { return matches(paths, name) || matches(names, path.Base(name)) }
-}
-
-func matches(patterns []string, name string) bool {
-	for _, p := range patterns {
-		if ok, _ := path.Match(p, name); ok {
-			return true
-		}
-	}
-	return false
 }
 
 // none reports every finding of a rule.
