@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -135,27 +134,6 @@ func TestAResetThatIsRepeatedDoesNotBreakTheNextGeneration(t *testing.T) {
 			require.False(t, next.Returned(), "%d", i)
 			pass(t, next, near.party(t.Context()))
 		}
-	})
-}
-
-func TestATripWhoseMessageIsLostIsFoundByAnyPartysCheck(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		a, b := dial(t, s, 4), dial(t, s, 4)
-		views := turns(a, b)
-		s.DropPublish(1 << 40)
-		for i := range 20 {
-			calls := gathers(t, views)
-			synctest.Wait()
-			begun := time.Now()
-			if i%2 == 0 {
-				pass(t, append(calls, views(3).party(t.Context()))...)
-			} else {
-				require.NoError(t, a.Reset(t.Context()))
-				fail(t, calls...)
-			}
-			require.Less(t, time.Since(begun), hears)
-		}
-		require.Equal(t, 20, s.Dropped())
 	})
 }
 

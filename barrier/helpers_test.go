@@ -166,17 +166,6 @@ func TestAnotherTypeUnderAKeyIsAnErrorAndStaysAsItIs(t *testing.T) {
 	})
 }
 
-func TestAllPartiesAreToldOfAnErrorThatNoRetryMends(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		v := dial(t, s, 5)
-		calls := gathers(t, func(int) view { return v })
-		s.Do("SET", lockOf(v.Name()), "x")
-		for _, c := range calls {
-			require.ErrorContains(t, c.Err(t), "WRONGTYPE")
-		}
-	})
-}
-
 func TestMain(m *testing.M) { leaks.Main(m) }
 
 // A process that crowd.Start has started is this test binary, and ends here.

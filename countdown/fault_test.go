@@ -156,28 +156,6 @@ func TestACountThatWasNeverSentIsNotUnknown(t *testing.T) {
 	kit.Eventually(t, "a count that was never sent", func() bool { return !errors.Is(count(), lease.ErrOutcomeUnknown) })
 }
 
-func TestAnOpeningWhoseMessageIsLostIsFoundByAnyWaitersCheck(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		v, other := dial(t, s), dial(t, s)
-		s.DropPublish(1 << 40)
-		for range 20 {
-			v.set(t, 1)
-			var calls []*kit.Call[struct{}]
-			for range 10 {
-				calls = append(calls, other.waits(t, t.Context()))
-			}
-			synctest.Wait()
-			checks := other.client.Stats().Checks
-			begun := time.Now()
-			v.down(t, 0)
-			passed(t, calls...)
-			require.Less(t, time.Since(begun), hears)
-			require.LessOrEqual(t, other.client.Stats().Checks, checks+1, "one look is for all")
-		}
-		require.Equal(t, 20, s.Dropped())
-	})
-}
-
 func TestAnOpeningReachesASubscriberThatWasKilled(t *testing.T) {
 	s := kit.Start(t)
 	v, other := dial(t, s), dial(t, s)
@@ -193,26 +171,6 @@ func TestAnOpeningReachesASubscriberThatWasKilled(t *testing.T) {
 		g.open(t, v)
 		require.NoError(t, c.Err(t))
 	}
-}
-
-func TestALatchThatOpensWhileAConnectionIsDownIsNoticedAtOnceAfterwards(t *testing.T) {
-	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
-		v, other := dial(t, s, kit.Over(d)), dial(t, s)
-		for range 5 {
-			other.set(t, 1)
-			var g gate
-			calls := []*kit.Call[struct{}]{kit.Run(g.wait(v)), kit.Run(g.wait(v))}
-			kit.Waiting(t, 1, other.Inspect)
-			d.Away()
-			kit.Waiting(t, 0, other.Inspect)
-			g.open(t, other)
-			require.False(t, calls[0].Returned() || calls[1].Returned())
-			begun := time.Now()
-			d.Heal()
-			passed(t, calls...)
-			require.Less(t, time.Since(begun), time.Second)
-		}
-	})
 }
 
 func TestAServerThatForgetsLetsNobodyPass(t *testing.T) {
@@ -239,34 +197,4 @@ func TestAServerThatForgetsLetsNobodyPass(t *testing.T) {
 			require.NoError(t, v.Wait(t.Context()))
 		})
 	}
-}
-
-func TestAllWhoWaitAreToldOfAnErrorThatNoRetryMends(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		v := dial(t, s)
-		v.set(t, 1)
-		calls := make([]*kit.Call[struct{}], 10)
-		for i := range calls {
-			calls[i] = v.waits(t, t.Context())
-		}
-		s.Do("SET", keyOf(v.Name()), "x")
-		for _, c := range calls {
-			require.ErrorContains(t, c.Err(t), "WRONGTYPE")
-		}
-	})
-}
-
-func TestASubscriptionIsDroppedSomeTimeAfterTheLastWait(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		v := dial(t, s)
-		v.set(t, 1)
-		ctx, cancel := context.WithCancel(t.Context())
-		c := v.waits(t, ctx)
-		kit.Waiting(t, 1, v.Inspect)
-		kit.Cancel(t, cancel, c)
-		before := v.client.Stats().Checks
-		synctime.Pass(time.Minute)
-		kit.Waiting(t, 0, v.Inspect)
-		require.LessOrEqual(t, v.client.Stats().Checks, before+1, "nobody waits, nobody looks")
-	})
 }

@@ -3,7 +3,6 @@ package fairlock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,42 +54,6 @@ func TestEveryCallOfAClientKnowsItsOwnPlace(t *testing.T) {
 			require.ElementsMatch(t, []int{1, 2, 3}, places)
 			queued(t, holder, 0)
 		}
-	})
-}
-
-// As after a crash between a grant and a notice that came too late for everybody.
-func TestAGrantToACallThatIsOverIsGivenBack(t *testing.T) {
-	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
-		m, other := fairlock.New(c, kit.Name(t)), dialMutex(t, s)
-		l, w := hold(t, other), joins(t, 1, m, other)
-		kit.Release(t, l)
-		kit.Release(t, w.Value(t)) // Its client hears for a while.
-
-		lock, _, _ := keysOf(kit.Name(t))
-		now, token := s.Int("HGET", lock, "token"), s.Int("HGET", lock, "token")+1
-		ticket := c.ID() + ":9999:x:1:3600000:3600000"
-		until := now + time.Hour.Microseconds()
-		s.Do("HSET", lock, "owner", ticket, "until", fmt.Sprint(until), "token", fmt.Sprint(token), "phase", "held")
-		tell := func(token int64, times uint64) {
-			ends := c.Stats().Ends
-			s.Do("PUBLISH", lock+":wake:"+c.ID(), fmt.Sprintf("G %s %d %d %d", ticket, now, token-now, time.Hour.Milliseconds()))
-			kit.Eventually(t, "the notice to be heard", func() bool { return c.Stats().GivenBack == times })
-			kit.Eventually(t, "the answer to it", func() bool { return c.Stats().Ends > ends })
-		}
-		tell(token-1, 1) // Of an earlier grant: this one is not meant.
-		for range 10 {
-			require.True(t, inspect(t, m).Held) // On the connection that the answer went on.
-		}
-		tell(token, 2)
-		kit.Eventually(t, "the grant to be given back", func() bool { return !inspect(t, other).Held })
-		require.Equal(t, uint64(token), inspect(t, other).Token)
-		l = hold(t, other)
-		require.Greater(t, l.Token(), uint64(token))
-		tell(token, 3) // Once more, when it is about nobody, least of all about the present holder.
-		require.NoError(t, c.Shutdown(t.Context()))
-		require.Equal(t, l.Token(), inspect(t, other).Token)
-		require.True(t, inspect(t, other).Held)
-		kit.Release(t, l)
 	})
 }
 

@@ -23,19 +23,6 @@ import (
 // A process that crowd.Start has started is this test binary, and ends here.
 func init() { crowd.Main() }
 
-// everyOther makes of a match of scripts one that lets pass every other command for the same lock.
-func everyOther(match func([]string) bool) func([]string) bool {
-	seen := map[string]bool{}
-	return func(command []string) bool {
-		if !match(command) || len(command) < 4 {
-			return false
-		}
-		lock := command[3]
-		seen[lock] = !seen[lock]
-		return seen[lock]
-	}
-}
-
 // number reads a number of the hash of a lock.
 func number(t testing.TB, s redistest.Backend, name, field string) int64 {
 	t.Helper()
@@ -44,20 +31,6 @@ func number(t testing.TB, s redistest.Backend, name, field string) int64 {
 		return kit.Until(s, lock)
 	}
 	return s.Int("HGET", lock, field)
-}
-
-// freeInTheEnd asserts that m can be had when nothing can run any more that calls had sent who gave up meanwhile: a
-// server that stood still runs it when it goes on, and the end of such a ticket follows within its not-after.
-func freeInTheEnd(t testing.TB, m *fairlock.Mutex) {
-	t.Helper()
-	kit.Eventually(t, "a lock that can be had", func() bool {
-		l, err := m.TryLock(context.Background())
-		if err == nil {
-			kit.Release(t, l)
-		}
-		return err == nil
-	})
-	kit.Free(t, m)
 }
 
 // holds asserts that a hold stands, here and at the server.

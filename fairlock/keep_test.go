@@ -106,78 +106,6 @@ func TestAStrangerHasAKeptLockWithinTwoHandOffs(t *testing.T) {
 	})
 }
 
-func TestAKeptLockWhoseWordIsLostIsGivenBackByTheNextRenewal(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		_, m := kept(t, s)
-		stranger := dialMutex(t, s)
-		synctime.Pass(10 * time.Second)
-		s.DropPublish(1)
-		begun := time.Now()
-		l := hold(t, stranger)
-		require.Equal(t, 1, s.Dropped())
-		require.Less(t, time.Since(begun), time.Second)
-		kit.Release(t, l)
-		kit.Release(t, hold(t, m))
-	})
-}
-
-func TestAKeeperThatDiesCostsAGrantLease(t *testing.T) {
-	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
-		_, m := kept(t, s, kit.Over(d))
-		_ = m
-		stranger := dialMutex(t, s)
-		synctime.Pass(10 * time.Second)
-		d.Freeze()
-		begun := time.Now()
-		l := hold(t, stranger)
-		require.Less(t, time.Since(begun), 2*time.Second+700*time.Millisecond)
-		kit.Release(t, l)
-		d.Cut()
-	})
-}
-
-// The server has made the lease short by a renewal whose answer does not come.
-func TestAKeptLockIsNotUsedForLongerThanItsLeaseMayBe(t *testing.T) {
-	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
-		c, stranger := kit.Dial(t, s, kit.Over(d)), dialMutex(t, s)
-		m := fairlock.New(c, kit.Name(t), fairlock.WithKeep(time.Minute))
-		l := hold(t, m)
-		synctime.Pass(time.Second) // The server knows that it is kept.
-		d.Freeze(faults.ToClient)
-		l.Unlock()
-		kit.Eventually(t, "the lock to be idle", func() bool { return inspect(t, stranger).Holder.Idle })
-		l = hold(t, m)
-		require.Less(t, time.Until(l.Deadline()), 2*time.Second)
-		theirs := hold(t, stranger)
-		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrExpired)
-		kit.Release(t, theirs)
-		d.Heal()
-		l.Unlock()
-		kit.Release(t, hold(t, m))
-	})
-}
-
-// A request that makes the lease short can run late, behind one that was sent after it: nobody counts on a long lease
-// until that is over.
-func TestALateRequestMakesNoKeptLeaseShorterThanItsClientKnows(t *testing.T) {
-	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
-		c := kit.Dial(t, s, kit.Over(d), func(o *headwaiter.Options) { o.GrantLease = 10 * time.Second })
-		m := fairlock.New(c, kit.Name(t), fairlock.WithKeep(time.Minute), headwaiter.WithLease(time.Minute))
-		renewals := holdsBackAShortRenewal(t, c, d, m, 3300*time.Millisecond)
-		l := hold(t, m)
-		kit.Eventually(t, "the next", func() bool { return c.Stats().Renewals > renewals+1 })
-		synctime.Pass(50 * time.Millisecond)
-		require.True(t, d.Holds())
-		d.Heal()
-		synctime.Pass(50 * time.Millisecond)
-		lock, _, _ := keysOf(kit.Name(t))
-		until := kit.Until(s, lock)
-		require.NotZero(t, until)
-		require.LessOrEqual(t, time.Until(l.Deadline()).Microseconds(), until-kit.ServerTime(s))
-		l.Unlock()
-	})
-}
-
 func TestATryOfAnotherClientCallsTheKeeper(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		_, m := kept(t, s)
@@ -201,23 +129,6 @@ func TestATryOfAnotherClientCallsTheKeeper(t *testing.T) {
 		synctime.Pass(time.Second)
 		require.False(t, inspect(t, m).Held, "somebody had waited for it")
 		require.Zero(t, inspect(t, m).Waiting)
-	})
-}
-
-func TestAKeptLockIsGivenBackWhenNobodyTakesItUp(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		m := dialMutex(t, s, fairlock.WithKeep(3*time.Second))
-		for range 3 {
-			l := hold(t, m)
-			idling(t, m, l)
-			synctime.Pass(1900 * time.Millisecond)
-			l = hold(t, m)
-			l.Unlock()
-			synctime.Pass(2900 * time.Millisecond)
-			require.True(t, inspect(t, m).Holder.Idle)
-			synctime.Pass(200 * time.Millisecond)
-			require.False(t, inspect(t, m).Held)
-		}
 	})
 }
 
@@ -380,47 +291,5 @@ func TestCallsOfAKeeperGiveWayToAStranger(t *testing.T) {
 			synctime.Pass(time.Millisecond)
 			l.Unlock()
 		}
-	})
-}
-
-// holdsBackAShortRenewal has a client keep a lock for some time, after which it asks for a short lease; that request is
-// held up. It returns how many renewals there were before.
-func holdsBackAShortRenewal(t *testing.T, c *headwaiter.Client, d *faults.Dialer, m *fairlock.Mutex, idle time.Duration) uint64 {
-	t.Helper()
-	l := hold(t, m)
-	synctime.Pass(time.Second) // The server knows that it is kept.
-	renewals := c.Stats().Renewals
-	l.Unlock()
-	synctime.Pass(idle)
-	d.Stall()
-	kit.Eventually(t, "a request for a short lease", func() bool { return c.Stats().Renewals > renewals })
-	return renewals
-}
-
-// What repeats a request that makes the lease short, while a call has the lock, makes it short too, and can run late too.
-func TestALateRepetitionMakesNoKeptLeaseShorterThanItsClientKnows(t *testing.T) {
-	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
-		c := kit.Dial(t, s, kit.Over(d))
-		m := fairlock.New(c, kit.Name(t), fairlock.WithKeep(time.Minute))
-		renewals := holdsBackAShortRenewal(t, c, d, m, 500*time.Millisecond)
-		first := time.Now()
-		l := hold(t, m)
-		synctime.Pass(700 * time.Millisecond)
-		d.Delay(50*time.Millisecond, faults.ToServer)
-		d.Cut() // The first does not run.
-		kit.Eventually(t, "its repetition", func() bool { return c.Stats().Renewals > renewals+1 })
-		second := time.Now()
-		synctime.Pass(325 * time.Millisecond) // It is on its way, behind what a new connection begins with.
-		d.Stall()
-		d.Delay(0, faults.ToServer)
-		require.True(t, d.Holds())
-		synctime.Pass(time.Until(second.Add(2900 * time.Millisecond))) // The first is over, and the second not yet.
-		require.Greater(t, time.Since(first), 3*time.Second)
-		d.Heal() // The second runs now.
-		synctime.Pass(50 * time.Millisecond)
-		lock, _, _ := keysOf(kit.Name(t))
-		require.NoError(t, l.Context().Err())
-		require.LessOrEqual(t, time.Until(l.Deadline()).Microseconds(), kit.Until(s, lock)-kit.ServerTime(s))
-		l.Unlock()
 	})
 }

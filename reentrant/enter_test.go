@@ -194,22 +194,6 @@ func TestMoreEntriesThanTheLimitAreRefused(t *testing.T) {
 	})
 }
 
-// A lost reply to the ask makes the end one that is sent again later. That is no reason to keep the caller.
-func TestAReleaseIsToldWithTheFirstAnswerToIt(t *testing.T) {
-	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
-		m, other := locks(t, kit.Dial(t, s, kit.Over(d)), kit.Dial(t, s))
-		d.LoseReplies(1, kit.Runs(lua.Reentrant.Ask))
-		l := hold(t, t.Context(), m)
-		d.LoseReplies(1, kit.Runs(lua.Reentrant.End))
-		begun := time.Now()
-		kit.Release(t, l)
-		require.Less(t, time.Since(begun), 2*time.Second)
-		replies, _ := d.Lost()
-		require.Equal(t, 2, replies)
-		kit.Free(t, other)
-	})
-}
-
 // The number of entries is told as it is, not as it changes: a lost reply makes it no different.
 func TestTheServerIsToldTheNumberOfEntriesThoughRepliesAreLost(t *testing.T) {
 	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
@@ -330,23 +314,6 @@ func TestARenewalExtendsAllEntries(t *testing.T) {
 		require.True(t, inner.Deadline().After(time.Now().Add(lease.DefaultLease/2)))
 		require.ErrorIs(t, kit.Err(reentrant.New(kit.Dial(t, s), kit.Name(t)).TryLock(t.Context())), lease.ErrBusy)
 		kit.Release(t, inner)
-	})
-}
-
-func TestTheMaximumHoldCountsFromTheFirstEntry(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		m := reentrant.New(kit.Dial(t, s), kit.Name(t), headwaiter.WithMaxHold(13*time.Second))
-		begun := time.Now()
-		outer := hold(t, t.Context(), m)
-		synctime.Pass(9 * time.Second)
-		inner := hold(t, outer.Context(), m)
-		kit.Release(t, outer)
-		require.ErrorIs(t, kit.Lost(t, inner), lease.ErrMaxHold)
-		require.InDelta(t, 13*time.Second, time.Since(begun), float64(300*time.Millisecond))
-		next := hold(t, t.Context(), reentrant.New(kit.Dial(t, s), kit.Name(t)))
-		require.Greater(t, next.Token(), outer.Token())
-		require.Empty(t, kit.Got(m.Inspect(t.Context()))(t).Suspects, "reaching the maximum is no offence")
-		kit.Release(t, next)
 	})
 }
 

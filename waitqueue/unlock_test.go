@@ -143,21 +143,6 @@ func TestUnlocksWithoutAnAnswerCostNoGoroutines(t *testing.T) {
 	})
 }
 
-// What a lease is over of that a server does not answer is not sent for ever.
-func TestAnUnlockIsGivenUpWhenItsLeaseIsOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, mine, _ := pair(t)
-		l := must.Got(benchQueue(mine, 0).Acquire(t.Context()))(t)
-		d.Drop(faults.ToServer)
-		defer d.Heal()
-		l.Unlock()
-		site := entryOf(benchQueue(mine, 0))
-		require.True(t, site.unsettled())
-		time.Sleep(lease.DefaultLease + 10*time.Second) // Of the bubble.
-		require.False(t, site.unsettled(), fmt.Sprint(mine.Stats()))
-	})
-}
-
 // A program that ends right behind an Unlock, with Close deferred above, has given back.
 func TestCloseWaitsForAnUnlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -177,23 +162,6 @@ func primed(t *testing.T, c *Client) {
 	for range 3 {
 		must.Got(benchQueue(c, 0).Acquire(t.Context()))(t).Unlock()
 	}
-}
-
-// The end of a hold for which a call of the same client waits is sent at once.
-func TestAnUnlockDoesNotLingerWhereACallWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, mine, _ := pair(t)
-		q := benchQueue(mine, 1)
-		primed(t, mine)
-		l := must.Got(q.Acquire(t.Context()))(t)
-		begun, got := time.Now(), make(chan *lease.Lease)
-		go func() { got <- must.Got(q.Acquire(t.Context()))(t) }()
-		synctest.Wait()
-		l.Unlock()
-		next := <-got
-		require.Less(t, time.Since(begun), outbox.Linger)
-		require.NoError(t, next.Release(t.Context()))
-	})
 }
 
 // A call that waits for an end does not wait for it to linger.
@@ -326,73 +294,6 @@ func TestAReleaseIsAnsweredBesideAWordOfForce(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, l.Release(t.Context()))
 	})
-}
-
-// Anybody with the right to publish may say so: it costs one renewal of that hold, and nothing where there is none.
-func TestAWordOfForceRenewsTheHoldThatItIsAboutAndNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := dial(t, redistest.Bubble(t))
-		q := c.Queue(lua.Semaphore, "name", Terms{Lease: lease.DefaultLease, Shared: true}).
-			Nested(Independent).Says(nil, "3").For(wire.Permit, 1)
-		var held []*lease.Lease
-		for range 3 {
-			l := must.Got(q.Acquire(t.Context()))(t)
-			held = append(held, l)
-		}
-		synctime.Pass(time.Second)
-		ends := func() (all []time.Time) {
-			for _, l := range held {
-				all = append(all, l.Deadline())
-			}
-			return all
-		}
-		before, renewed := ends(), c.Stats().Renewals
-		hear := func(ticket string) {
-			c.told(fmt.Sprintf("%c %s %s", wire.MessageForced, ticket, q.keys.Lock))
-			synctest.Wait()
-		}
-		one := q.shareOf(held[1]).hold.ticket
-		stranger := wire.Ticket{Client: c.ID(), Number: 100, Kind: wire.Permit, Permits: 1, Lease: lease.DefaultLease, Grant: time.Second}
-		hear(stranger.String())
-		require.Equal(t, renewed, c.Stats().Renewals)
-		require.Equal(t, before, ends())
-
-		hear(one.Text)
-		require.Equal(t, renewed+1, c.Stats().Renewals)
-		after := ends()
-		require.Equal(t, before[0], after[0])
-		require.Equal(t, before[1].Add(time.Second), after[1])
-		require.Equal(t, before[2], after[2])
-		for _, l := range held {
-			require.NoError(t, l.Release(t.Context()))
-		}
-	})
-}
-
-// A clock of the server that steps forward, by less than the leases have left, makes the next renewals late by their
-// not-after. They are sent again, by the clock as it is now.
-func TestARenewalThatCameLateIsSentAgain(t *testing.T) {
-	for _, holds := range []int{1, 3} {
-		t.Run(fmt.Sprint(holds), func(t *testing.T) {
-			redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
-				c := dial(t, s)
-				var held []*lease.Lease
-				for i := range holds {
-					l := must.Got(queueOf(c, fmt.Sprint("name", i)).Acquire(t.Context()))(t)
-					held = append(held, l)
-				}
-				s.Miniredis().SetTime(time.Now().Add(lease.DefaultLease * 2 / 3)) // And there it stands.
-				synctime.Pass(lease.DefaultLease / 2)
-				require.EqualValues(t, holds, c.Stats().Late)
-				require.EqualValues(t, 2*holds, c.Stats().Renewals, "each twice, the second time at once")
-				synctime.Pass(2 * lease.DefaultLease)
-				for _, l := range held {
-					require.NoError(t, l.Context().Err())
-					require.NoError(t, l.Release(t.Context()))
-				}
-			})
-		})
-	}
 }
 
 func TestALookAndAnAskThatCameLateAreSentAgain(t *testing.T) {
