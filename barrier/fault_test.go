@@ -44,42 +44,6 @@ func TestAnArrivalWhoseReplyIsLostIsOneArrival(t *testing.T) {
 	})
 }
 
-// Any reply may be lost to either, and they do not wait between the rounds.
-func TestRoundsWithoutAPauseOutliveLostReplies(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		const rounds = 60
-		p := kit.Proxy(t, s)
-		a, b := on(t, kit.Dial(t, s, kit.Through(p)), 2), on(t, kit.Dial(t, s, kit.Through(p)), 2)
-		n := 0
-		p.LoseReplies(cuts, func(command []string) bool {
-			if !kit.Runs(lua.Barrier.Ask)(command) && !kit.Runs(lua.Barrier.Check)(command) {
-				return false
-			}
-			n++
-			return n%3 == 0
-		})
-		run := func(v view) func() ([]int, error) {
-			return func() (places []int, err error) {
-				for range rounds {
-					place, err := v.Await(t.Context())
-					if err != nil {
-						return nil, err
-					}
-					places = append(places, place)
-				}
-				return places, nil
-			}
-		}
-		one, other := kit.Go(run(a)), kit.Go(run(b))
-		places := other.Value(t)
-		for i, place := range one.Value(t) {
-			require.Equal(t, 1, place+places[i])
-		}
-		replies, _ := p.Lost()
-		require.Greater(t, replies, cuts/2)
-	})
-}
-
 func TestAnActionRunsOnceThoughRepliesAreLost(t *testing.T) {
 	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
 		var ran atomic.Int64

@@ -85,25 +85,6 @@ func TestARemovalWhoseReplyIsLostIsToldAsDone(t *testing.T) {
 	})
 }
 
-func TestAWaitOutlivesLostRepliesToItsAskAndChecks(t *testing.T) {
-	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
-		v, other := dial(t, s, kit.Through(p)), dial(t, s)
-		for i := range 10 {
-			other.set(t, 1)
-			script := []*lua.Script{lua.Countdown.Ask, lua.Countdown.Check}[i%2]
-			lost, _ := p.Lost()
-			p.LoseReplies(1, kit.Runs(script))
-			var g gate
-			c := kit.Run(g.wait(v))
-			if i == 0 || script == lua.Countdown.Ask { // A check is certain to come after a subscription only.
-				kit.LostReplies(t, p.Faults, lost+1)
-			}
-			g.open(t, other)
-			require.NoError(t, c.Err(t))
-		}
-	})
-}
-
 // unanswered begins a count whose request does not get through in time, and returns when it has given up.
 func unanswered(t *testing.T, v view, limit time.Duration) {
 	t.Helper()
@@ -154,23 +135,6 @@ func TestACountThatWasNeverSentIsNotUnknown(t *testing.T) {
 	}
 	// Behind the connection that there was, and what is being tried when a count ends, nobody listens.
 	kit.Eventually(t, "a count that was never sent", func() bool { return !errors.Is(count(), lease.ErrOutcomeUnknown) })
-}
-
-func TestAnOpeningReachesASubscriberThatWasKilled(t *testing.T) {
-	s := kit.Start(t)
-	v, other := dial(t, s), dial(t, s)
-	for i := range 10 {
-		v.set(t, 1)
-		var g gate
-		c := kit.Run(g.wait(other))
-		kit.Waiting(t, 1, v.Inspect)
-		require.EqualValues(t, 1, s.Int("CLIENT", "KILL", "TYPE", "pubsub"))
-		if i%2 == 0 {
-			kit.Waiting(t, 1, v.Inspect) // It is back.
-		}
-		g.open(t, v)
-		require.NoError(t, c.Err(t))
-	}
 }
 
 func TestAServerThatForgetsLetsNobodyPass(t *testing.T) {

@@ -3,7 +3,6 @@ package countdown_test
 import (
 	"context"
 	"math"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,31 +95,6 @@ func (v view) waits(t testing.TB, ctx context.Context) *kit.Call[struct{}] {
 		return now.Asks > before.Asks && now.Subscribes > 0 && now.Checks > 0 || c.Returned()
 	})
 	return c
-}
-
-// gate says whether a latch may be passed yet; it has no waiter that passes before.
-type gate struct {
-	opened atomic.Bool
-	early  atomic.Int64
-}
-
-// wait is Wait, and looks whether it came back in time.
-func (g *gate) wait(v view) func() error {
-	return func() error {
-		err := v.Wait(context.Background())
-		if err == nil && !g.opened.Load() {
-			g.early.Add(1)
-		}
-		return err
-	}
-}
-
-// open counts down by one, which opens the latch.
-func (g *gate) open(t testing.TB, v view) {
-	t.Helper()
-	g.opened.Store(true)
-	v.down(t, 0)
-	require.Zero(t, g.early.Load(), "somebody has passed a closed latch")
 }
 
 // keyOf is the key of a latch under the default prefix.

@@ -172,6 +172,9 @@ func TestWhatCannotBeHandedOverIsLeftAsItIs(t *testing.T) {
 	})
 }
 
+// cuts is how many replies are lost to one kind of request.
+const cuts = 20
+
 // Each reply that is lost makes a request come twice: the second time nothing happens, and the answer is that of the first.
 func TestALostReplyMovesAHoldOnce(t *testing.T) {
 	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {

@@ -90,22 +90,6 @@ func TestToTakeUpAKeptLockAllocatesTheLeaseAlone(t *testing.T) {
 	require.LessOrEqual(t, takesUp, alone)
 }
 
-func TestAStrangerHasAKeptLockWithinTwoHandOffs(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		_, m := kept(t, s)
-		stranger := dialMutex(t, s)
-		kit.Release(t, hold(t, stranger)) // It has subscribed.
-		for range 10 {
-			l := hold(t, m)
-			idling(t, m, l)
-			begun := time.Now()
-			l = hold(t, stranger)
-			require.Less(t, time.Since(begun), 5*time.Millisecond)
-			kit.Release(t, l)
-		}
-	})
-}
-
 func TestATryOfAnotherClientCallsTheKeeper(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		_, m := kept(t, s)

@@ -43,6 +43,27 @@ func TestATicketKeepsThePlaceOfItsFirstAskWhileItsClientSubscribes(t *testing.T)
 	})
 }
 
+// A first ask that comes late queues its ticket anew, behind those whom it was ahead of. Its client's next look
+// takes it back to its place (I3).
+func TestALateFirstAskCostsNoPlace(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		holder, first, second := dialMutex(t, s), dialMutex(t, s), dialMutex(t, s)
+		l := hold(t, holder)
+		a, b := joins(t, 1, first, holder), joins(t, 2, second, holder)
+		_, queue, _ := keysOf(kit.Name(t))
+		tickets := s.List("ZRANGE", queue, "0", "-1")
+		place := s.Text("ZSCORE", queue, tickets[0])
+		s.Do("ZINCRBY", queue, "1000000", tickets[0]) // As such an ask does where the ticket was skipped.
+		require.Equal(t, tickets[1], s.List("ZRANGE", queue, "0", "0")[0])
+		synctime.Pass(3 * time.Second) // Both have looked.
+		require.Equal(t, tickets, s.List("ZRANGE", queue, "0", "-1"))
+		require.Equal(t, place, s.Text("ZSCORE", queue, tickets[0]))
+		l = kit.Next(t, l, a)
+		require.False(t, b.Returned())
+		kit.PassOn(t, l, b)
+	})
+}
+
 func TestAPriorityOvertakesThoseThatCameLessThanAStepBefore(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		holder := dialMutex(t, s)
@@ -84,19 +105,6 @@ func TestALowPriorityLetsOthersPassAlsoWhereItWasNotQueuedAtOnce(t *testing.T) {
 			kit.PassOn(t, held, joins(t, 2, fairlock.New(kit.Dial(t, s), name), busy), background)
 			return
 		}
-	})
-}
-
-func TestADeadlockIsNotWaitedFor(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		m := dialMutex(t, s)
-		l := hold(t, m)
-		ctx, cancel := context.WithTimeout(l.Context(), time.Minute)
-		defer cancel()
-		begun := time.Now()
-		require.ErrorIs(t, kit.Err(m.Lock(ctx)), lease.ErrDeadlock)
-		require.Equal(t, begun, time.Now())
-		kit.Release(t, l)
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
@@ -22,26 +23,6 @@ import (
 
 // keyLife is how long keys stay after the last use of a lock with the default lease.
 const keyLife = lease.DefaultLease + time.Minute
-
-func TestAHoldIsRenewedForAsLongAsItLasts(t *testing.T) {
-	kit.BubbleOne(t, func(t *testing.T, s *redistest.Embedded, c *headwaiter.Client) {
-		l := hold(t, fairlock.New(c, kit.Name(t), headwaiter.WithLease(time.Second)))
-		waiter := dialMutex(t, s)
-		next := begin(t.Context(), waiter)
-		for range 40 {
-			synctime.Pass(100 * time.Millisecond)
-			require.NoError(t, l.Context().Err())
-			require.False(t, next.Returned())
-			require.True(t, inspect(t, waiter).Held)
-		}
-		// At a third of the lease each.
-		require.InDelta(t, 12, c.Stats().Renewals, 1)
-		kit.PassOn(t, l, next)
-		renewed := c.Stats().Renewals
-		synctime.Pass(10 * time.Second)
-		require.Equal(t, renewed, c.Stats().Renewals, "a hold that was released is not renewed")
-	})
-}
 
 // Holds of one client are renewed by few scripts. What is unusual about one of them is no matter of the others.
 func TestManyHoldsAreRenewedTogether(t *testing.T) {
@@ -218,4 +199,28 @@ func TestAForgedNoticeOfForceIsLookedInto(t *testing.T) {
 		require.NoError(t, held.Context().Err())
 		kit.Release(t, held)
 	})
+}
+
+// However long the answers to renewals take, a holder's deadline is never after the end of its lease at the server, and
+// the hold goes on while an answer to a keep-alive and one to a renewal behind it take less than a connection may.
+func TestTheDeadlineIsBeforeTheEndOfTheLeaseAtTheServer(t *testing.T) {
+	for _, c := range []struct{ lease, delay time.Duration }{
+		{3 * time.Second, 300 * time.Millisecond},
+		{3 * time.Second, 480 * time.Millisecond},
+		{10 * time.Second, 480 * time.Millisecond},
+	} {
+		kit.BubbleOf(t, fmt.Sprint(c.lease, " late by ", c.delay), func(t *testing.T, s *redistest.Embedded) {
+			d := faults.NewDialer(t, s.Dial)
+			client := kit.Dial(t, s, kit.Over(d))
+			l := hold(t, fairlock.New(client, kit.Name(t), headwaiter.WithLease(c.lease)))
+			d.Delay(c.delay, faults.ToClient)
+			for client.Stats().Renewals < 6 {
+				synctime.Pass(50 * time.Millisecond) // Where both have the same clock.
+				require.NoError(t, l.Context().Err())
+				require.Less(t, l.Deadline().UnixMicro(), number(t, s, kit.Name(t), "until"))
+			}
+			d.Heal()
+			kit.Release(t, l)
+		})
+	}
 }

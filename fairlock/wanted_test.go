@@ -172,9 +172,6 @@ func TestACallOfACohortIsToldOfMatesAndOfStrangers(t *testing.T) {
 	})
 }
 
-// longGrant is for clients whose grants wait long for them.
-func longGrant(o *headwaiter.Options) { o.GrantLease = 10 * time.Second }
-
 // buried makes a client without subscriptions queue n tickets for the lock of the test, and cuts it off.
 func buried(t *testing.T, s *redistest.Embedded, m *fairlock.Mutex, n int) {
 	t.Helper()

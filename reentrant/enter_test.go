@@ -15,7 +15,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -194,28 +193,6 @@ func TestMoreEntriesThanTheLimitAreRefused(t *testing.T) {
 	})
 }
 
-// The number of entries is told as it is, not as it changes: a lost reply makes it no different.
-func TestTheServerIsToldTheNumberOfEntriesThoughRepliesAreLost(t *testing.T) {
-	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
-		m, other := locks(t, kit.Dial(t, s, kit.Through(p)), kit.Dial(t, s))
-		leases := []*lease.Lease{hold(t, t.Context(), m)}
-		for i := range 4 {
-			p.LoseReplies(1, kit.Runs(lua.Reentrant.Renew))
-			leases = append(leases, hold(t, leases[0].Context(), m))
-			kit.LostReplies(t, p.Faults, i+1)
-			entries(t, other, int64(len(leases)))
-		}
-		for len(leases) > 1 {
-			kit.Release(t, leases[0]) // The one that began the hold comes first.
-			leases = leases[1:]
-			entries(t, other, int64(len(leases)))
-		}
-		require.NoError(t, leases[0].Context().Err())
-		kit.Release(t, leases[0])
-		kit.Free(t, other)
-	})
-}
-
 func TestACycleIsTwoScriptsHoweverOftenItEnters(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		m := reentrant.New(kit.Dial(t, s), kit.Name(t))
@@ -297,23 +274,6 @@ func TestALostContextAsksAnewAndGetsAHigherToken(t *testing.T) {
 		require.Greater(t, last.Token(), again.Token())
 		kit.Release(t, last)
 		kit.Free(t, other)
-	})
-}
-
-func TestARenewalExtendsAllEntries(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		m := reentrant.New(kit.Dial(t, s), kit.Name(t))
-		outer := hold(t, t.Context(), m)
-		first := outer.Deadline()
-		synctime.Pass(lease.DefaultLease / 5)
-		inner := hold(t, outer.Context(), m)
-		require.False(t, inner.Deadline().Before(first))
-		kit.Release(t, outer)
-		synctime.Pass(5 * lease.DefaultLease)
-		require.NoError(t, inner.Context().Err(), "the hold is renewed though the lease that began it is released")
-		require.True(t, inner.Deadline().After(time.Now().Add(lease.DefaultLease/2)))
-		require.ErrorIs(t, kit.Err(reentrant.New(kit.Dial(t, s), kit.Name(t)).TryLock(t.Context())), lease.ErrBusy)
-		kit.Release(t, inner)
 	})
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
-	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -293,37 +292,5 @@ func TestAReleaseIsAnsweredBesideAWordOfForce(t *testing.T) {
 		require.ErrorIs(t, h.conclude(t.Context(), &answer{Head: wire.Head{Status: wire.Refused}}), lease.ErrLost)
 		synctest.Wait()
 		require.NoError(t, l.Release(t.Context()))
-	})
-}
-
-func TestALookAndAnAskThatCameLateAreSentAgain(t *testing.T) {
-	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
-		holder, c := dial(t, s), dial(t, s)
-		of := func(c *Client, name string) Queue { return c.Queue(lua.Fairlock, name, Terms{Lease: time.Hour}) }
-		l := must.Got(of(holder, "name").Acquire(t.Context()))(t)
-		next := acquire(t.Context(), of(c, "name"))
-		synctime.Pass(3 * time.Second)
-		synctest.Wait()
-		before := c.Stats()
-		s.Miniredis().SetTime(time.Now().Add(time.Minute))
-		after := before
-		for range 300 {
-			if after = c.Stats(); after.Checks > before.Checks {
-				break
-			}
-			synctime.Pass(10 * time.Millisecond)
-			synctest.Wait() // A look may be under way.
-		}
-		require.Equal(t, before.Late+1, after.Late)
-		require.Equal(t, before.Checks+2, after.Checks, "one that came late, and one at once")
-
-		s.Miniredis().SetTime(time.Now().Add(2 * time.Minute))
-		began := time.Now()
-		other := must.Got(of(c, "other").Acquire(t.Context()))(t)
-		require.Equal(t, began, time.Now())
-		require.Equal(t, after.Late+1, c.Stats().Late)
-		require.NoError(t, other.Release(t.Context()))
-		require.NoError(t, l.Release(t.Context()))
-		require.NoError(t, (<-next).Release(t.Context()))
 	})
 }
