@@ -42,28 +42,6 @@ func TestInspectTellsWhoHasCome(t *testing.T) {
 	})
 }
 
-// What was asked in an earlier generation changes nothing in a later one: here the requests are played again.
-func TestOldRequestsOpenAndBreakNothing(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		a, b := dial(t, s, 2), dial(t, s, 2)
-		views := turns(a, b)
-		for range 3 {
-			first := a.comes(t, t.Context(), 1)
-			old := a.inspect(t)
-			pass(t, first, b.party(t.Context()))
-			first = a.comes(t, t.Context(), 1)
-			ticket, keys := old.Holders[0].Ticket, s.List("KEYS", lockOf(a.Name())+"*")
-			require.NotEmpty(t, keys)
-			replay(s, a.Name(), ticket, old.Token)
-			require.False(t, first.Returned())
-			require.Equal(t, 1, a.inspect(t).Waiting)
-			require.False(t, a.broken(t))
-			pass(t, first, b.party(t.Context()))
-		}
-		meet(t, views)
-	})
-}
-
 func TestABrokenBarrierIsForgottenAfterItsLifetime(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		v := dial(t, s, 2, barrier.WithLifetime(time.Minute))

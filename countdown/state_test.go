@@ -3,7 +3,6 @@ package countdown_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -36,26 +35,6 @@ func TestARemovedLatchIsGoneForThoseWhoWait(t *testing.T) {
 		other.down(t, 0)
 		require.NoError(t, other.Wait(t.Context()))
 		kit.Expiring(t, s)
-	})
-}
-
-// Of a latch that is not the one that was seen nobody knows whether that was opened.
-func TestAWaiterThatMissedTheRemovalDoesNotPassAnotherLatch(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		v, other := dial(t, s), dial(t, s)
-		v.set(t, 1)
-		c := other.waits(t, t.Context())
-		synctest.Wait()
-		s.DropPublish(2)
-		begun := time.Now()
-		require.NoError(t, kit.Err(v.Remove(t.Context())))
-		synctime.Pass(time.Millisecond) // A latch is known by the µs in which it was set.
-		v.set(t, 1)
-		v.down(t, 0)
-		require.Equal(t, 2, s.Dropped())
-		require.ErrorIs(t, c.Err(t), countdown.ErrGone)
-		require.Less(t, time.Since(begun), hears)
-		require.NoError(t, other.Wait(t.Context()), "who comes new finds it open")
 	})
 }
 
@@ -150,24 +129,6 @@ func TestAnEarlyAskWhoseReplyIsLostChangesNothing(t *testing.T) {
 		v.down(t, 0)
 		c.Value(t)
 	})
-}
-
-// Once the server has told it which latch it waits for, it takes no other for that.
-func TestAnEarlyWaiterIsToldThatItsLatchIsGone(t *testing.T) {
-	for name, lose := range map[string]func(t *testing.T, s *redistest.Embedded, v view){
-		"removed once it is set": func(t *testing.T, _ *redistest.Embedded, v view) {
-			v.set(t, 1)
-			require.NoError(t, kit.Err(v.Remove(t.Context())))
-		},
-		"lost before it is set": func(_ *testing.T, s *redistest.Embedded, _ view) { s.Do("FLUSHALL") },
-	} {
-		kit.BubbleOf(t, name, func(t *testing.T, s *redistest.Embedded) {
-			v, c := dial(t, s), dial(t, s).early(t).waits(t, t.Context())
-			synctest.Wait()
-			lose(t, s, v)
-			require.ErrorIs(t, c.Err(t), countdown.ErrGone)
-		})
-	}
 }
 
 func TestAnEarlyWaiterLeavesWithItsContextAndNothingStays(t *testing.T) {

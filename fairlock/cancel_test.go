@@ -74,32 +74,6 @@ func TestATryOnAFreeLockWithAQueueIsRefused(t *testing.T) {
 	})
 }
 
-// Where two clients wait and none can hear, it may be the server's subscriptions that are gone. The lock
-// stays free for the grant lease of the first, and nobody barges meanwhile.
-func TestATryOnAFreeLockWhoseWaitersCannotHearIsRefusedForAGrantLease(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		m := dialMutex(t, s)
-		lock, queue, _ := keysOf(kit.Name(t))
-		s.Do("ZADD", queue, "1", "dead1:1:x:1:10000:300", "2", "dead2:1:x:1:10000:300")
-		s.Do("PEXPIRE", queue, "60000")
-		require.ErrorIs(t, kit.Err(m.TryLock(t.Context())), lease.ErrBusy)
-		require.Equal(t, int64(2), s.Int("ZCARD", queue))
-		require.Empty(t, s.Text("HGET", lock, "owner"))
-		kit.Expiring(t, s)
-		kit.Eventually(t, "the dead to be skipped", func() bool {
-			l, err := m.TryLock(t.Context())
-			if err != nil {
-				require.ErrorIs(t, err, lease.ErrBusy)
-				return false
-			}
-			kit.Release(t, l)
-			return true
-		})
-		require.Zero(t, s.Int("EXISTS", queue))
-		kit.Expiring(t, s)
-	})
-}
-
 // Whichever way the server found that the lock is held, it says who holds it.
 func TestATryThatFailsSaysWhoHolds(t *testing.T) {
 	kit.Two(t, func(t *testing.T, s redistest.Backend, holder, other *headwaiter.Client) {

@@ -145,21 +145,6 @@ func TestAFullMemoryRefusesNewCallsAndServesTheOldOnes(t *testing.T) {
 	kit.Free(t, newcomer)
 }
 
-func TestAWaiterThatLooksAtALockWhoseHolderDiedGetsItInAFullMemory(t *testing.T) {
-	s := kit.Start(t)
-	observer, p := dialMutex(t, s), kit.Proxy(t, s)
-	l := hold(t, fairlock.New(kit.Dial(t, s, kit.Through(p)), kit.Name(t), headwaiter.WithLease(time.Second)))
-	waiter := joins(t, 1, dialMutex(t, s), observer)
-	s.Do("CONFIG", "SET", "maxmemory", "1")
-	p.Away()
-	next := waiter.Value(t)
-	require.Error(t, l.Context().Err())
-	kit.Release(t, next)
-	p.Heal()
-	s.Do("CONFIG", "SET", "maxmemory", "0")
-	kit.Free(t, observer)
-}
-
 // full is the error of a call that finds no room.
 func full(t testing.TB, err error) *lease.QueueFullError {
 	t.Helper()
@@ -178,21 +163,6 @@ func TestTheDeadDoNotFillAQueue(t *testing.T) {
 		second := joins(t, 2, m, m)
 		require.Equal(t, 2, full(t, begin(t.Context(), m).Err(t)).Waiting)
 		kit.PassOn(t, l, first, second)
-	})
-}
-
-// What is skipped although it lives comes back with its arrival, to a queue that is full by then.
-func TestAWaiterThatComesBackIsNotRefused(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		m := dialMutex(t, s, headwaiter.WithQueueLimit(1))
-		l := hold(t, m)
-		c := joins(t, 1, dialMutex(t, s, headwaiter.WithQueueLimit(1)), m)
-		ticket := inspect(t, m).Queue[0].Ticket
-		_, queue, _ := keysOf(kit.Name(t))
-		require.EqualValues(t, 1, s.Int("ZREM", queue, ticket))
-		other := begin(t.Context(), dialMutex(t, s)) // Without a limit: it may come later.
-		queued(t, m, 2)                              // Its check brings the first one back.
-		kit.PassOn(t, l, c, other)
 	})
 }
 

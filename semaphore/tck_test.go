@@ -199,26 +199,6 @@ func TestAResizeThatIsNotAnsweredSaysSo(t *testing.T) {
 	})
 }
 
-// The first use of a name makes the semaphore, and that is refused as what would take of one that is there.
-func TestAFullMemoryRefusesNewCallsAndLeavesNothingOfThem(t *testing.T) {
-	s := kit.Start(t)
-	c := kit.Dial(t, s)
-	used, unused := semaphore.New(c, kit.Name(t), 3), semaphore.New(c, kit.Name(t)+":new", 3)
-	l := take(t, used, 1)
-	before := s.Keys()
-
-	s.Do("CONFIG", "SET", "maxmemory", "1")
-	for _, m := range []*semaphore.Semaphore{used, unused} {
-		require.ErrorContains(t, kit.Err(m.TryAcquire(t.Context(), 1)), "OOM")
-		require.ErrorContains(t, ask(t.Context(), m, 1).Err(t), "OOM")
-	}
-	require.ElementsMatch(t, before, s.Keys())
-	kit.Release(t, l)
-
-	s.Do("CONFIG", "SET", "maxmemory", "0")
-	kit.Release(t, take(t, unused, 3))
-}
-
 // A process that crowd.Start has started is this test binary, and ends here.
 func init() { crowd.Main() }
 

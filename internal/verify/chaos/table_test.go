@@ -135,7 +135,7 @@ var table = slices.Concat([]fault{
 	// A worker whose connection breaks now gets no other.
 	{"servers/S21", "it refuses connections", under(itRefusesConnections, ends("expired", "unconfirmed")), nil},
 	{"S22", "rights are missing, or taken away", nil, []string{"fairlock.TestAUserThatLacksARightIsToldWhichAtTheStart", "fairlock.TestAUserThatMayDoNothingAnyMoreIsToldAndLeavesNothing", "fairlock.TestAWaiterWhoseChannelsAreTakenGetsInByItsOwnChecks", "fairlock.TestAReleaseThatMayNotPublishSaysSoAndTheNextGetsInByItself"}},
-	{"S23", "a key has another type", nil, []string{"family.TestAKeyOfAnotherTypeIsReportedAndLeftAlone", "fairlock.TestAQueueOfAnotherTypeIsReportedAndLeftAlone", "fairlock.TestAKeyThatChangesItsTypeEndsHoldsAndWaits", "fairlock.TestSuspectsOfAnotherTypeAreReportedAndLeftAlone", "model.TestAKeyOfAnotherTypeIsFoundBeforeTheFirstWrite"}},
+	{"S23", "a key has another type", nil, []string{"family.TestAKeyOfAnotherTypeIsReportedAndLeftAlone", "fairlock.TestAQueueOfAnotherTypeIsReportedAndLeftAlone", "fairlock.TestAKeyThatChangesItsTypeEndsHoldsAndWaits", "model.TestAKeyOfAnotherTypeIsFoundBeforeTheFirstWrite"}},
 	// Conformance has a deployment of this kind, too.
 	{"S24", "it allows little", nil, []string{"fairlock.TestACommandThatAProviderTookAwayIsNamed", "family.TestTheRightsOfThePageAreEnoughForAll"}},
 	{"servers/S25", "idle connections are cut", under(idleConnectionsAreCut, steady), nil},
