@@ -116,6 +116,23 @@ func TestATryOfAnotherClientCallsTheKeeper(t *testing.T) {
 	})
 }
 
+func TestAKeptLockIsGivenBackWhenNobodyTakesItUp(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := dialMutex(t, s, fairlock.WithKeep(3*time.Second))
+		for range 3 {
+			l := hold(t, m)
+			idling(t, m, l)
+			synctime.Pass(1900 * time.Millisecond)
+			l = hold(t, m)
+			l.Unlock()
+			synctime.Pass(2900 * time.Millisecond)
+			require.True(t, inspect(t, m).Holder.Idle)
+			synctime.Pass(200 * time.Millisecond)
+			require.False(t, inspect(t, m).Held)
+		}
+	})
+}
+
 func TestCloseGivesKeptLocksBack(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		o := &kit.Observer{}
