@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -42,42 +41,6 @@ func TestAnArrivalWhoseReplyIsLostIsOneArrival(t *testing.T) {
 		require.Equal(t, cuts, replies)
 		require.Zero(t, near.inspect(t).Waiting)
 		kit.Expiring(t, s)
-	})
-}
-
-// Any reply may be lost to either, and they do not wait between the rounds.
-func TestRoundsWithoutAPauseOutliveLostReplies(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		const rounds = 60
-		p := kit.Proxy(t, s)
-		a, b := on(t, kit.Dial(t, s, kit.Through(p)), 2), on(t, kit.Dial(t, s, kit.Through(p)), 2)
-		n := 0
-		p.LoseReplies(cuts, func(command []string) bool {
-			if !kit.Runs(lua.Barrier.Ask)(command) && !kit.Runs(lua.Barrier.Check)(command) {
-				return false
-			}
-			n++
-			return n%3 == 0
-		})
-		run := func(v view) func() ([]int, error) {
-			return func() (places []int, err error) {
-				for range rounds {
-					place, err := v.Await(t.Context())
-					if err != nil {
-						return nil, err
-					}
-					places = append(places, place)
-				}
-				return places, nil
-			}
-		}
-		one, other := kit.Go(run(a)), kit.Go(run(b))
-		places := other.Value(t)
-		for i, place := range one.Value(t) {
-			require.Equal(t, 1, place+places[i])
-		}
-		replies, _ := p.Lost()
-		require.Greater(t, replies, cuts/2)
 	})
 }
 
@@ -135,27 +98,6 @@ func TestAResetThatIsRepeatedDoesNotBreakTheNextGeneration(t *testing.T) {
 			require.False(t, next.Returned(), "%d", i)
 			pass(t, next, near.party(t.Context()))
 		}
-	})
-}
-
-func TestATripWhoseMessageIsLostIsFoundByAnyPartysCheck(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		a, b := dial(t, s, 4), dial(t, s, 4)
-		views := turns(a, b)
-		s.DropPublish(1 << 40)
-		for i := range 20 {
-			calls := gathers(t, views)
-			synctest.Wait()
-			begun := time.Now()
-			if i%2 == 0 {
-				pass(t, append(calls, views(3).party(t.Context()))...)
-			} else {
-				require.NoError(t, a.Reset(t.Context()))
-				fail(t, calls...)
-			}
-			require.Less(t, time.Since(begun), hears)
-		}
-		require.Equal(t, 20, s.Dropped())
 	})
 }
 

@@ -2,9 +2,7 @@ package barrier_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,27 +17,9 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
-	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
-
-// replay runs once more what a party may have asked for in its generation: to leave, and to open and break it.
-func replay(s redistest.Backend, name, ticket string, generation uint64) {
-	keys := lua.Barrier.Keys("headwaiter", name).All()
-	run := func(script *lua.Script, args ...string) {
-		command := append([]string{"EVAL", script.Source, strconv.Itoa(len(keys))}, keys...)
-		s.Do(append(command, args...)...)
-	}
-	of, notafter := strconv.FormatUint(generation, 10), strconv.FormatInt(kit.ServerTime(s)+1e9, 10)
-	run(lua.Barrier.End, ticket, of, "0", "1")
-	run(lua.Barrier.End, ticket, "0", "0", "1")
-	run(lua.BarrierOpen, ticket, of, "1", notafter)
-	run(lua.BarrierOpen, ticket, of, "0", notafter)
-	run(lua.Barrier.Check, "client", wire.Hears, notafter, "0", "1", ticket, of)
-	run(lua.Barrier.Ask, ticket, wire.Wait, notafter, of, "0", "0", "1", wire.PhaseHeld, "who", "2", "0", "", "86400000", "0")
-	run(lua.Barrier.Ask, ticket, wire.Wait, notafter, "0", "0", "0", "1", wire.PhaseHeld, "who", "2", "0", "", "86400000", "0")
-}
 
 func TestALonePartyIsOneScriptAndOneMoreForItsAction(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
@@ -145,35 +125,6 @@ func TestAnotherNumberOfPartiesIsAMismatch(t *testing.T) {
 		pass(t, first, two.party(t.Context()))
 		require.ErrorIs(t, kit.Err(three.Await(t.Context())), lease.ErrMismatch, "it counts until the barrier is forgotten")
 		require.EqualValues(t, 2, three.inspect(t).Limit)
-	})
-}
-
-func TestAnotherTypeUnderAKeyIsAnErrorAndStaysAsItIs(t *testing.T) {
-	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
-		for i, ending := range []string{"", ":leases", ":arrivals", ":last", ":calls"} {
-			name := fmt.Sprint("barrier ", i)
-			b, key := barrier.New(c, name, 2), lockOf(name)+ending
-			s.Do("SET", key, "x")
-			_, await := b.Await(t.Context())
-			require.ErrorContains(t, await, "WRONGTYPE", "%s", key)
-			for _, other := range []string{"", ":leases", ":arrivals", ":last"} {
-				if other != ending {
-					require.Zero(t, s.Int("EXISTS", lockOf(name)+other), "nothing was written before the error")
-				}
-			}
-			require.Equal(t, "x", s.Text("GET", key))
-		}
-	})
-}
-
-func TestAllPartiesAreToldOfAnErrorThatNoRetryMends(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		v := dial(t, s, 5)
-		calls := gathers(t, func(int) view { return v })
-		s.Do("SET", lockOf(v.Name()), "x")
-		for _, c := range calls {
-			require.ErrorContains(t, c.Err(t), "WRONGTYPE")
-		}
 	})
 }
 

@@ -42,58 +42,6 @@ func TestInspectTellsWhoHasCome(t *testing.T) {
 	})
 }
 
-func TestMessagesOfOtherGenerationsOpenAndBreakNothing(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		a, b := dial(t, s, 2), dial(t, s, 2)
-		meet(t, turns(a, b))
-		present := a.inspect(t).Token
-		first := a.comes(t, t.Context(), 1)
-		kit.Eventually(t, "the first look", func() bool { return a.client.Stats().Checks > 0 })
-		kit.Eventually(t, "its subscription", func() bool {
-			return s.Do("PUBSUB", "NUMSUB", lockOf(a.Name())+":wake").([]any)[1].(int64) > 0
-		})
-		heard := a.client.Stats().Messages
-		messages := []string{
-			fmt.Sprintf("O %d", present-1), fmt.Sprintf("B %d", present-1), fmt.Sprintf("O %d", present+1),
-			fmt.Sprintf("B %d", present+1), "O 0", "B 0", "O 9007199254740993", "B 9007199254740993", "O", "B x", "", "G a 1 2 3",
-		}
-		for range 3 {
-			for _, m := range messages {
-				s.Do("PUBLISH", lockOf(a.Name())+":wake", m)
-				heard++
-				kit.Eventually(t, "the message to be heard", func() bool { return a.client.Stats().Messages == heard })
-				require.False(t, first.Returned(), "%q", m)
-			}
-		}
-		require.Equal(t, 1, a.inspect(t).Waiting)
-		require.False(t, a.broken(t))
-		pass(t, first, b.party(t.Context()))
-		meet(t, turns(b, a))
-	})
-}
-
-// What was asked in an earlier generation changes nothing in a later one: here the requests are played again.
-func TestOldRequestsOpenAndBreakNothing(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		a, b := dial(t, s, 2), dial(t, s, 2)
-		views := turns(a, b)
-		for range 3 {
-			first := a.comes(t, t.Context(), 1)
-			old := a.inspect(t)
-			pass(t, first, b.party(t.Context()))
-			first = a.comes(t, t.Context(), 1)
-			ticket, keys := old.Holders[0].Ticket, s.List("KEYS", lockOf(a.Name())+"*")
-			require.NotEmpty(t, keys)
-			replay(s, a.Name(), ticket, old.Token)
-			require.False(t, first.Returned())
-			require.Equal(t, 1, a.inspect(t).Waiting)
-			require.False(t, a.broken(t))
-			pass(t, first, b.party(t.Context()))
-		}
-		meet(t, views)
-	})
-}
-
 func TestABrokenBarrierIsForgottenAfterItsLifetime(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		v := dial(t, s, 2, barrier.WithLifetime(time.Minute))

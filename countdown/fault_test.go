@@ -85,25 +85,6 @@ func TestARemovalWhoseReplyIsLostIsToldAsDone(t *testing.T) {
 	})
 }
 
-func TestAWaitOutlivesLostRepliesToItsAskAndChecks(t *testing.T) {
-	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
-		v, other := dial(t, s, kit.Through(p)), dial(t, s)
-		for i := range 10 {
-			other.set(t, 1)
-			script := []*lua.Script{lua.Countdown.Ask, lua.Countdown.Check}[i%2]
-			lost, _ := p.Lost()
-			p.LoseReplies(1, kit.Runs(script))
-			var g gate
-			c := kit.Run(g.wait(v))
-			if i == 0 || script == lua.Countdown.Ask { // A check is certain to come after a subscription only.
-				kit.LostReplies(t, p.Faults, lost+1)
-			}
-			g.open(t, other)
-			require.NoError(t, c.Err(t))
-		}
-	})
-}
-
 // unanswered begins a count whose request does not get through in time, and returns when it has given up.
 func unanswered(t *testing.T, v view, limit time.Duration) {
 	t.Helper()
@@ -156,65 +137,6 @@ func TestACountThatWasNeverSentIsNotUnknown(t *testing.T) {
 	kit.Eventually(t, "a count that was never sent", func() bool { return !errors.Is(count(), lease.ErrOutcomeUnknown) })
 }
 
-func TestAnOpeningWhoseMessageIsLostIsFoundByAnyWaitersCheck(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		v, other := dial(t, s), dial(t, s)
-		s.DropPublish(1 << 40)
-		for range 20 {
-			v.set(t, 1)
-			var calls []*kit.Call[struct{}]
-			for range 10 {
-				calls = append(calls, other.waits(t, t.Context()))
-			}
-			synctest.Wait()
-			checks := other.client.Stats().Checks
-			begun := time.Now()
-			v.down(t, 0)
-			passed(t, calls...)
-			require.Less(t, time.Since(begun), hears)
-			require.LessOrEqual(t, other.client.Stats().Checks, checks+1, "one look is for all")
-		}
-		require.Equal(t, 20, s.Dropped())
-	})
-}
-
-func TestAnOpeningReachesASubscriberThatWasKilled(t *testing.T) {
-	s := kit.Start(t)
-	v, other := dial(t, s), dial(t, s)
-	for i := range 10 {
-		v.set(t, 1)
-		var g gate
-		c := kit.Run(g.wait(other))
-		kit.Waiting(t, 1, v.Inspect)
-		require.EqualValues(t, 1, s.Int("CLIENT", "KILL", "TYPE", "pubsub"))
-		if i%2 == 0 {
-			kit.Waiting(t, 1, v.Inspect) // It is back.
-		}
-		g.open(t, v)
-		require.NoError(t, c.Err(t))
-	}
-}
-
-func TestALatchThatOpensWhileAConnectionIsDownIsNoticedAtOnceAfterwards(t *testing.T) {
-	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
-		v, other := dial(t, s, kit.Over(d)), dial(t, s)
-		for range 5 {
-			other.set(t, 1)
-			var g gate
-			calls := []*kit.Call[struct{}]{kit.Run(g.wait(v)), kit.Run(g.wait(v))}
-			kit.Waiting(t, 1, other.Inspect)
-			d.Away()
-			kit.Waiting(t, 0, other.Inspect)
-			g.open(t, other)
-			require.False(t, calls[0].Returned() || calls[1].Returned())
-			begun := time.Now()
-			d.Heal()
-			passed(t, calls...)
-			require.Less(t, time.Since(begun), time.Second)
-		}
-	})
-}
-
 func TestAServerThatForgetsLetsNobodyPass(t *testing.T) {
 	for fault, do := range map[string]func(redistest.Backend){
 		"flush":   func(s redistest.Backend) { s.Do("FLUSHALL") },
@@ -239,34 +161,4 @@ func TestAServerThatForgetsLetsNobodyPass(t *testing.T) {
 			require.NoError(t, v.Wait(t.Context()))
 		})
 	}
-}
-
-func TestAllWhoWaitAreToldOfAnErrorThatNoRetryMends(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		v := dial(t, s)
-		v.set(t, 1)
-		calls := make([]*kit.Call[struct{}], 10)
-		for i := range calls {
-			calls[i] = v.waits(t, t.Context())
-		}
-		s.Do("SET", keyOf(v.Name()), "x")
-		for _, c := range calls {
-			require.ErrorContains(t, c.Err(t), "WRONGTYPE")
-		}
-	})
-}
-
-func TestASubscriptionIsDroppedSomeTimeAfterTheLastWait(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		v := dial(t, s)
-		v.set(t, 1)
-		ctx, cancel := context.WithCancel(t.Context())
-		c := v.waits(t, ctx)
-		kit.Waiting(t, 1, v.Inspect)
-		kit.Cancel(t, cancel, c)
-		before := v.client.Stats().Checks
-		synctime.Pass(time.Minute)
-		kit.Waiting(t, 0, v.Inspect)
-		require.LessOrEqual(t, v.client.Stats().Checks, before+1, "nobody waits, nobody looks")
-	})
 }

@@ -3,7 +3,6 @@ package countdown_test
 import (
 	"context"
 	"math"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 )
 
 func TestACountAndAPassAreOneScriptAndNothingElse(t *testing.T) {
@@ -98,31 +96,6 @@ func (v view) waits(t testing.TB, ctx context.Context) *kit.Call[struct{}] {
 	return c
 }
 
-// gate says whether a latch may be passed yet; it has no waiter that passes before.
-type gate struct {
-	opened atomic.Bool
-	early  atomic.Int64
-}
-
-// wait is Wait, and looks whether it came back in time.
-func (g *gate) wait(v view) func() error {
-	return func() error {
-		err := v.Wait(context.Background())
-		if err == nil && !g.opened.Load() {
-			g.early.Add(1)
-		}
-		return err
-	}
-}
-
-// open counts down by one, which opens the latch.
-func (g *gate) open(t testing.TB, v view) {
-	t.Helper()
-	g.opened.Store(true)
-	v.down(t, 0)
-	require.Zero(t, g.early.Load(), "somebody has passed a closed latch")
-}
-
 // keyOf is the key of a latch under the default prefix.
 func keyOf(name string) string { return "headwaiter:latch:{" + name + "}" }
 
@@ -142,36 +115,6 @@ func TestTheLargestCountIsExact(t *testing.T) {
 		}
 		require.EqualValues(t, countdown.MaxCount, kit.Got(v.Inspect(t.Context()))(t).Limit)
 	})
-}
-
-func TestAnotherTypeUnderTheKeyOfRequestsIsAnError(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		v := dial(t, s)
-		v.set(t, 2)
-		requests := lua.RequestsKey(keyOf(v.Name()), v.client.ID())
-		s.Do("DEL", requests)
-		s.Do("SET", requests, "x")
-		require.ErrorContains(t, kit.Err(v.CountDown(t.Context())), "WRONGTYPE")
-		require.EqualValues(t, 2, v.left(t), "nothing was written before the error")
-	})
-}
-
-func TestCountingDownWorksWhenMemoryIsFull(t *testing.T) {
-	s := kit.Start(t)
-	v, other := dial(t, s), dial(t, s)
-	v.set(t, 3)
-	v.down(t, 2)
-	c := other.waits(t, t.Context())
-	s.Do("CONFIG", "SET", "maxmemory", "1")
-	v.down(t, 1)
-	v.down(t, 0)
-	require.NoError(t, c.Err(t))
-	done, err := v.TrySetCount(t.Context(), 1)
-	require.False(t, done)
-	require.ErrorContains(t, err, "raise maxmemory")
-	require.Zero(t, v.left(t), "and it is as it was")
-	s.Do("CONFIG", "SET", "maxmemory", "0")
-	v.set(t, 1)
 }
 
 func TestAnOpeningThatMayNotBePublishedIsAnErrorAndOpensAllTheSame(t *testing.T) {

@@ -2,9 +2,7 @@ package countdown_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -22,27 +20,6 @@ import (
 // hears is within which time a waiter that hears nothing finds out by its checks.
 const hears = 3 * time.Second
 
-func TestAWaiterThatMissedItsOpeningPassesThoughTheLatchIsClosedAgain(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		v, other := dial(t, s), dial(t, s)
-		v.set(t, 1)
-		old := other.waits(t, t.Context())
-		synctest.Wait()
-		s.DropPublish(1)
-		begun := time.Now()
-		v.down(t, 0)
-		v.set(t, 1)
-		fresh := other.waits(t, t.Context())
-		require.NoError(t, old.Err(t))
-		require.Less(t, time.Since(begun), hears)
-		require.Equal(t, 1, s.Dropped())
-		synctest.Wait()
-		require.False(t, fresh.Returned())
-		v.down(t, 0)
-		require.NoError(t, fresh.Err(t))
-	})
-}
-
 func TestARemovedLatchIsGoneForThoseWhoWait(t *testing.T) {
 	kit.Pair(t, func(t *testing.T, s redistest.Backend, a, b *headwaiter.Client) {
 		v, other := on(t, a), on(t, b)
@@ -58,26 +35,6 @@ func TestARemovedLatchIsGoneForThoseWhoWait(t *testing.T) {
 		other.down(t, 0)
 		require.NoError(t, other.Wait(t.Context()))
 		kit.Expiring(t, s)
-	})
-}
-
-// Of a latch that is not the one that was seen nobody knows whether that was opened.
-func TestAWaiterThatMissedTheRemovalDoesNotPassAnotherLatch(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		v, other := dial(t, s), dial(t, s)
-		v.set(t, 1)
-		c := other.waits(t, t.Context())
-		synctest.Wait()
-		s.DropPublish(2)
-		begun := time.Now()
-		require.NoError(t, kit.Err(v.Remove(t.Context())))
-		synctime.Pass(time.Millisecond) // A latch is known by the µs in which it was set.
-		v.set(t, 1)
-		v.down(t, 0)
-		require.Equal(t, 2, s.Dropped())
-		require.ErrorIs(t, c.Err(t), countdown.ErrGone)
-		require.Less(t, time.Since(begun), hears)
-		require.NoError(t, other.Wait(t.Context()), "who comes new finds it open")
 	})
 }
 
@@ -124,38 +81,6 @@ func TestARequestIsRememberedForAsLongAsItMayComeAgain(t *testing.T) {
 	}
 }
 
-func TestMessagesOfOtherGenerationsOpenNothing(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		v, other := dial(t, s), dial(t, s)
-		v.set(t, 1)
-		old := kit.Got(v.Inspect(t.Context()))(t).Token
-		v.down(t, 0)
-		v.set(t, 1)
-		var g gate
-		call := kit.Run(g.wait(other))
-		kit.Waiting(t, 1, v.Inspect)
-		kit.Eventually(t, "the first look", func() bool { return other.client.Stats().Checks > 0 })
-		lock := keyOf(v.Name())
-		messages := []string{
-			fmt.Sprintf("O %d", old), fmt.Sprintf("B %d", old), fmt.Sprintf("O %d", old+2), fmt.Sprintf("B %d", old+2),
-			"O 0", "O 1", "O 9007199254740993", "B 9007199254740993", "O", "O x", "O -1", "", "X", "G a 1 2 3",
-		}
-		for i, m := range messages {
-			s.Do("PUBLISH", lock+":wake", m)
-			kit.Eventually(t, "the message to be heard", func() bool { return other.client.Stats().Messages == uint64(i+1) })
-			require.False(t, call.Returned(), "%q", m)
-		}
-		require.EqualValues(t, 1, v.left(t))
-		late := kit.Run(g.wait(other)) // After news of a generation that is not there yet.
-		kit.Eventually(t, "another ask", func() bool { return other.client.Stats().Asks >= 2 })
-		require.False(t, call.Returned() || late.Returned())
-		g.open(t, v)
-		require.NoError(t, call.Err(t))
-		require.NoError(t, late.Err(t))
-		require.Zero(t, g.early.Load())
-	})
-}
-
 // early is the latch for a waiter that may be first.
 func (v view) early(t testing.TB) view {
 	return view{countdown.New(v.client, kit.Name(t), countdown.WithEarlyWait()), v.client}
@@ -191,23 +116,6 @@ func TestAWaiterThatComesBeforeTheLatchIsSetWaitsForItsOpening(t *testing.T) {
 	})
 }
 
-// It is opened and set again before the waiter hears of anything.
-func TestAnEarlyWaiterThatHearsNothingPassesByACheck(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		v, c := dial(t, s), dial(t, s).early(t).waits(t, t.Context())
-		synctest.Wait()
-		s.DropPublish(1)
-		v.set(t, 1)
-		v.down(t, 0)
-		v.set(t, 7)
-		require.Equal(t, 1, s.Dropped())
-		require.False(t, c.Returned())
-		begun := time.Now()
-		c.Value(t)
-		require.Less(t, time.Since(begun), hears)
-	})
-}
-
 // The ask may come twice, before and after the latch is set.
 func TestAnEarlyAskWhoseReplyIsLostChangesNothing(t *testing.T) {
 	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
@@ -221,24 +129,6 @@ func TestAnEarlyAskWhoseReplyIsLostChangesNothing(t *testing.T) {
 		v.down(t, 0)
 		c.Value(t)
 	})
-}
-
-// Once the server has told it which latch it waits for, it takes no other for that.
-func TestAnEarlyWaiterIsToldThatItsLatchIsGone(t *testing.T) {
-	for name, lose := range map[string]func(t *testing.T, s *redistest.Embedded, v view){
-		"removed once it is set": func(t *testing.T, _ *redistest.Embedded, v view) {
-			v.set(t, 1)
-			require.NoError(t, kit.Err(v.Remove(t.Context())))
-		},
-		"lost before it is set": func(_ *testing.T, s *redistest.Embedded, _ view) { s.Do("FLUSHALL") },
-	} {
-		kit.BubbleOf(t, name, func(t *testing.T, s *redistest.Embedded) {
-			v, c := dial(t, s), dial(t, s).early(t).waits(t, t.Context())
-			synctest.Wait()
-			lose(t, s, v)
-			require.ErrorIs(t, c.Err(t), countdown.ErrGone)
-		})
-	}
 }
 
 func TestAnEarlyWaiterLeavesWithItsContextAndNothingStays(t *testing.T) {

@@ -48,32 +48,6 @@ func TestLostRepliesProclaimOnceEach(t *testing.T) {
 	})
 }
 
-func TestCampaigningAndResigningOutliveLostReplies(t *testing.T) {
-	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
-		e, _ := of(t, s, kit.Through(p))
-		other, _ := of(t, s)
-		news := other.Observe(t.Context())
-		require.Zero(t, next(t, news))
-		for i, script := range []*lua.Script{
-			lua.Election.Ask, lua.ElectionProclaim.Script, lua.Election.End, lua.Election.Check, lua.Election.Renew,
-		} {
-			p.LoseReplies(2, kit.Runs(script))
-			value := fmt.Sprint(i)
-			first := lead(t, e, value)
-			leads(t, other, value, first)
-			c := candidate(e, value+"b")
-			kit.Waiting(t, 1, other.Inspect)
-			_ = first.Release(t.Context()) // Whether it is sure that it had an effect is fairlock's to test.
-			second := c.Value(t)
-			require.Greater(t, second.Token(), first.Token())
-			until(t, news, value+"b", second.Token())
-			kit.Release(t, second)
-			require.Zero(t, next(t, news))
-			p.LoseReplies(0, nil)
-		}
-	})
-}
-
 func TestObservingOutlivesLostReplies(t *testing.T) {
 	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
 		e, _ := of(t, s)

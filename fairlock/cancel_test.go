@@ -3,7 +3,6 @@ package fairlock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,42 +57,6 @@ func TestEveryCallOfAClientKnowsItsOwnPlace(t *testing.T) {
 	})
 }
 
-// As after a crash between a grant and a notice that came too late for everybody.
-func TestAGrantToACallThatIsOverIsGivenBack(t *testing.T) {
-	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
-		m, other := fairlock.New(c, kit.Name(t)), dialMutex(t, s)
-		l, w := hold(t, other), joins(t, 1, m, other)
-		kit.Release(t, l)
-		kit.Release(t, w.Value(t)) // Its client hears for a while.
-
-		lock, _, _ := keysOf(kit.Name(t))
-		now, token := s.Int("HGET", lock, "token"), s.Int("HGET", lock, "token")+1
-		ticket := c.ID() + ":9999:x:1:3600000:3600000"
-		until := now + time.Hour.Microseconds()
-		s.Do("HSET", lock, "owner", ticket, "until", fmt.Sprint(until), "token", fmt.Sprint(token), "phase", "held")
-		tell := func(token int64, times uint64) {
-			ends := c.Stats().Ends
-			s.Do("PUBLISH", lock+":wake:"+c.ID(), fmt.Sprintf("G %s %d %d %d", ticket, now, token-now, time.Hour.Milliseconds()))
-			kit.Eventually(t, "the notice to be heard", func() bool { return c.Stats().GivenBack == times })
-			kit.Eventually(t, "the answer to it", func() bool { return c.Stats().Ends > ends })
-		}
-		tell(token-1, 1) // Of an earlier grant: this one is not meant.
-		for range 10 {
-			require.True(t, inspect(t, m).Held) // On the connection that the answer went on.
-		}
-		tell(token, 2)
-		kit.Eventually(t, "the grant to be given back", func() bool { return !inspect(t, other).Held })
-		require.Equal(t, uint64(token), inspect(t, other).Token)
-		l = hold(t, other)
-		require.Greater(t, l.Token(), uint64(token))
-		tell(token, 3) // Once more, when it is about nobody, least of all about the present holder.
-		require.NoError(t, c.Shutdown(t.Context()))
-		require.Equal(t, l.Token(), inspect(t, other).Token)
-		require.True(t, inspect(t, other).Held)
-		kit.Release(t, l)
-	})
-}
-
 // A lock that is free while somebody waits is what a deleted key leaves behind.
 func TestATryOnAFreeLockWithAQueueIsRefused(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
@@ -107,32 +70,6 @@ func TestATryOnAFreeLockWithAQueueIsRefused(t *testing.T) {
 		require.Equal(t, int64(0), s.Int("EXISTS", queue))
 		kit.Expiring(t, s)
 		kit.Release(t, next)
-		kit.Expiring(t, s)
-	})
-}
-
-// Where two clients wait and none can hear, it may be the server's subscriptions that are gone. The lock
-// stays free for the grant lease of the first, and nobody barges meanwhile.
-func TestATryOnAFreeLockWhoseWaitersCannotHearIsRefusedForAGrantLease(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		m := dialMutex(t, s)
-		lock, queue, _ := keysOf(kit.Name(t))
-		s.Do("ZADD", queue, "1", "dead1:1:x:1:10000:300", "2", "dead2:1:x:1:10000:300")
-		s.Do("PEXPIRE", queue, "60000")
-		require.ErrorIs(t, kit.Err(m.TryLock(t.Context())), lease.ErrBusy)
-		require.Equal(t, int64(2), s.Int("ZCARD", queue))
-		require.Empty(t, s.Text("HGET", lock, "owner"))
-		kit.Expiring(t, s)
-		kit.Eventually(t, "the dead to be skipped", func() bool {
-			l, err := m.TryLock(t.Context())
-			if err != nil {
-				require.ErrorIs(t, err, lease.ErrBusy)
-				return false
-			}
-			kit.Release(t, l)
-			return true
-		})
-		require.Zero(t, s.Int("EXISTS", queue))
 		kit.Expiring(t, s)
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,25 +195,6 @@ func TestAMateThatGivesUpLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-func TestMatesGoOnWhenTheHoldIsLost(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		m := dialMutex(t, s, fairlock.WithCohort(4))
-		l := hold(t, m)
-		calls := mates(t, m, 3)
-		l = kit.Next(t, l, calls[0])
-		require.NoError(t, kit.Err(dialMutex(t, s).ForceRelease(t.Context(), 0)))
-		require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
-		token := l.Token()
-		require.ErrorIs(t, l.Release(t.Context()), lease.ErrLost)
-		for _, c := range calls[1:] {
-			l = c.Value(t)
-			require.Greater(t, l.Token(), token)
-			token = l.Token()
-			kit.Release(t, l)
-		}
-	})
-}
-
 func TestCloseEndsTheCallsOfMates(t *testing.T) {
 	kit.BubbleOne(t, func(t *testing.T, _ *redistest.Embedded, c *headwaiter.Client) {
 		m := fairlock.New(c, kit.Name(t), fairlock.WithCohort(4))
@@ -238,58 +218,6 @@ func TestALeadersFailureIsItsOwn(t *testing.T) {
 		calls := mates(t, m, 2)
 		kit.Cancel(t, cancel, leader)
 		kit.PassOn(t, held, calls...)
-	})
-}
-
-// What a cohort must not change: one holder at a time, tokens that rise, nothing lost, with clients that cancel.
-func TestCohortsOfSeveralClientsExcludeEachOther(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		const clients, workers, holds = 3, 6, 25
-		var (
-			mu     sync.Mutex
-			inside int
-			last   uint64
-			count  int
-			all    sync.WaitGroup
-		)
-		for c := range clients {
-			m := dialMutex(t, s, fairlock.WithCohort(c*5))
-			for w := range workers {
-				all.Go(func() {
-					for i := range holds {
-						ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
-						if (i+w)%7 == 0 {
-							cancel()
-							ctx, cancel = context.WithTimeout(t.Context(), time.Duration(i%4)*time.Millisecond)
-						}
-						l, err := m.Lock(ctx)
-						cancel()
-						if err != nil {
-							continue
-						}
-						mu.Lock()
-						inside++
-						if inside > 1 || l.Token() <= last {
-							t.Errorf("%d inside, token %d after %d", inside, l.Token(), last)
-						}
-						last, count = l.Token(), count+1
-						mu.Unlock()
-						mu.Lock()
-						inside--
-						mu.Unlock()
-						if err := l.Release(t.Context()); err != nil {
-							t.Errorf("release: %v", err)
-						}
-					}
-				})
-			}
-		}
-		all.Wait()
-		require.Greater(t, count, clients*workers*holds*5/7)
-		lock, queue, _ := keysOf(kit.Name(t))
-		require.Eventually(t, func() bool {
-			return s.Int("HEXISTS", lock, "owner") == 0 && s.Int("ZCARD", queue) == 0
-		}, kit.Patience, time.Millisecond)
 	})
 }
 

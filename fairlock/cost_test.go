@@ -4,19 +4,15 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
@@ -110,76 +106,6 @@ func TestIdleConnectionsAreSeldomPinged(t *testing.T) {
 	})
 }
 
-// These run before the tests that run beside each other, so that the goroutines are their own. The
-// embedded server is slow at scripts: it gets fewer cycles.
-func TestNothingIsLeftAfter10000Cycles(t *testing.T) {
-	kit.Long(t, "10 s: as many cycles as a process has in an hour")
-	leavesNothing(t, redistest.Start(t), 10_000)
-}
-
-func TestNothingIsLeftAfter300CyclesOnTheEmbeddedServer(t *testing.T) {
-	leavesNothing(t, redistest.Mini(t), 300)
-}
-
-func leavesNothing(t *testing.T, s redistest.Backend, cycles int) {
-	t.Helper()
-	start := goleak.IgnoreCurrent()
-	const workers, locks = 10, 4
-	short := linger(100 * time.Millisecond)
-	clients := []*headwaiter.Client{kit.Dial(t, s, short), kit.Dial(t, s, short)}
-	name := func(i int) string { return fmt.Sprintf("%s:%d", kit.Name(t), i) }
-	var all sync.WaitGroup
-	for w := range workers {
-		all.Go(func() {
-			for i := range cycles / workers {
-				cycle(t, fairlock.New(clients[w%2], name(rand.N(locks))), i)
-			}
-		})
-	}
-	all.Wait()
-	for i := range locks {
-		kit.Eventually(t, "the locks to be free", func() bool {
-			info := inspect(t, fairlock.New(clients[0], name(i)))
-			return info.Waiting == 0 && !info.Held // What was granted at the last moment is given back.
-		})
-	}
-	kit.Eventually(t, "the subscriptions to end", func() bool { return len(s.List("PUBSUB", "CHANNELS")) == 0 })
-	kit.Expiring(t, s)
-	for _, c := range clients {
-		require.Zero(t, c.Stats().Lost)
-		require.NoError(t, c.Shutdown(t.Context()))
-	}
-	goleak.VerifyNone(t, start)
-}
-
-// cycle is one of: a lock, a try, a lock that is given up soon.
-func cycle(t *testing.T, m *fairlock.Mutex, i int) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	get := m.Lock
-	switch i % 3 {
-	case 1:
-		get = m.TryLock
-	case 2:
-		time.AfterFunc(rand.N(3*time.Millisecond), cancel)
-	}
-	l, err := get(ctx)
-	switch {
-	case err == nil:
-		if err := l.Release(context.Background()); err != nil {
-			t.Errorf("release: %v", err)
-		}
-	case i%3 == 0:
-		t.Errorf("lock: %v", err)
-	case i%3 == 1:
-		if !errors.Is(err, lease.ErrBusy) {
-			t.Errorf("try: %v", err)
-		}
-	case !errors.Is(err, context.Canceled):
-		t.Errorf("a lock given up: %v", err)
-	}
-}
-
 // refused asserts that an acquisition fails for lack of memory, with words that say what to change.
 func refused(t *testing.T, err error) {
 	t.Helper()
@@ -219,21 +145,6 @@ func TestAFullMemoryRefusesNewCallsAndServesTheOldOnes(t *testing.T) {
 	kit.Free(t, newcomer)
 }
 
-func TestAWaiterThatLooksAtALockWhoseHolderDiedGetsItInAFullMemory(t *testing.T) {
-	s := kit.Start(t)
-	observer, p := dialMutex(t, s), kit.Proxy(t, s)
-	l := hold(t, fairlock.New(kit.Dial(t, s, kit.Through(p)), kit.Name(t), headwaiter.WithLease(time.Second)))
-	waiter := joins(t, 1, dialMutex(t, s), observer)
-	s.Do("CONFIG", "SET", "maxmemory", "1")
-	p.Away()
-	next := waiter.Value(t)
-	require.Error(t, l.Context().Err())
-	kit.Release(t, next)
-	p.Heal()
-	s.Do("CONFIG", "SET", "maxmemory", "0")
-	kit.Free(t, observer)
-}
-
 // full is the error of a call that finds no room.
 func full(t testing.TB, err error) *lease.QueueFullError {
 	t.Helper()
@@ -252,21 +163,6 @@ func TestTheDeadDoNotFillAQueue(t *testing.T) {
 		second := joins(t, 2, m, m)
 		require.Equal(t, 2, full(t, begin(t.Context(), m).Err(t)).Waiting)
 		kit.PassOn(t, l, first, second)
-	})
-}
-
-// What is skipped although it lives comes back with its arrival, to a queue that is full by then.
-func TestAWaiterThatComesBackIsNotRefused(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		m := dialMutex(t, s, headwaiter.WithQueueLimit(1))
-		l := hold(t, m)
-		c := joins(t, 1, dialMutex(t, s, headwaiter.WithQueueLimit(1)), m)
-		ticket := inspect(t, m).Queue[0].Ticket
-		_, queue, _ := keysOf(kit.Name(t))
-		require.EqualValues(t, 1, s.Int("ZREM", queue, ticket))
-		other := begin(t.Context(), dialMutex(t, s)) // Without a limit: it may come later.
-		queued(t, m, 2)                              // Its check brings the first one back.
-		kit.PassOn(t, l, c, other)
 	})
 }
 

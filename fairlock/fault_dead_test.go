@@ -62,29 +62,6 @@ func TestAThousandDeadClientsInFrontAreSkippedAtOnce(t *testing.T) {
 	})
 }
 
-// And where processes were killed: the release itself hands on to the one that lives.
-func TestKilledWaitersInFrontAreSkippedByTheRelease(t *testing.T) {
-	t.Parallel()
-	const clients, each = 20, 10
-	s := redistest.Start(t)
-	former := kit.Dial(t, s)
-	holder, waiter := fairlock.New(former, kit.Name(t)), dialMutex(t, s)
-	l := hold(t, holder)
-	victims := crowd.Start(t, crowd.Plan{Addr: s.Addr(), Names: []string{kit.Name(t)}, Clients: clients, Waiters: each, Lease: 10 * time.Second})
-	queued(t, holder, clients*each)
-	next := begin(t.Context(), waiter)
-	queued(t, holder, clients*each+1)
-	victims.Kill()
-	kit.Eventually(t, "the server to see that the connections are gone", func() bool {
-		return len(s.List("PUBSUB", "CHANNELS", "*{*")) == 1
-	})
-	kit.Release(t, l)
-	require.EqualValues(t, clients*each, former.Stats().Skipped)
-	require.Zero(t, inspect(t, holder).Waiting)
-	kit.Release(t, next.Value(t))
-	kit.Free(t, holder)
-}
-
 func TestAStoppedProcessInFrontCostsOneGrantLeaseAndTakesItsTurnsLater(t *testing.T) {
 	t.Parallel()
 	const waiters = 100
@@ -223,15 +200,6 @@ func (c crowded) told(t *testing.T) {
 	require.ErrorIs(t, c.held.Release(context.Background()), lease.ErrLost)
 }
 
-func TestAServerThatRestartsEmptyHoldsUpNobody(t *testing.T) {
-	s := kit.Start(t)
-	c := crowdAt(t, s, kit.Name(t), 3*time.Second)
-	s.Restart()
-	c.told(t)
-	c.emptied(t)
-	kit.Free(t, dialMutex(t, s))
-}
-
 func TestAServerThatIsAwayForALeaseHoldsUpNobody(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		c := crowdAt(t, s, kit.Name(t), time.Second)
@@ -239,44 +207,6 @@ func TestAServerThatIsAwayForALeaseHoldsUpNobody(t *testing.T) {
 		require.ErrorIs(t, kit.Lost(t, c.held), lease.ErrExpired)
 		s.Restart()
 		c.emptied(t)
-		kit.Free(t, dialMutex(t, s))
-	})
-}
-
-func TestWaitersAndHoldersOutliveTheirConnections(t *testing.T) {
-	s := kit.Start(t)
-	c := crowdAt(t, s, kit.Name(t), 3*time.Second)
-	for range 2 {
-		require.Positive(t, s.Int("CLIENT", "KILL", "TYPE", "normal"))
-		s.Int("CLIENT", "KILL", "TYPE", "pubsub")
-		until := number(t, s, c.name, "until")
-		kit.Eventually(t, "a renewal", func() bool { return number(t, s, c.name, "until") > until })
-	}
-	require.NoError(t, c.held.Context().Err())
-	require.False(t, c.first.Returned() || c.second.Returned())
-	s.Int("CLIENT", "KILL", "TYPE", "normal")
-	kit.Release(t, c.held)
-	c.emptied(t)
-	kit.Free(t, dialMutex(t, s))
-}
-
-func TestFlushedScriptsAreNotNoticed(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		name := kit.Name(t) + ":held"
-		m := fairlock.New(kit.Dial(t, s), name, headwaiter.WithLease(3*time.Second))
-		l := hold(t, m)
-		until := number(t, s, name, "until")
-		c := contend(t, dialMutex(t, s), dialMutex(t, s), dialMutex(t, s), dialMutex(t, s))
-		flushes := 0
-		kit.Eventually(t, "a renewal, and progress between flushes", func() bool {
-			s.Do("SCRIPT", "FLUSH")
-			flushes++
-			return flushes >= 100 && c.fewest(4) >= 10 && number(t, s, name, "until") > until
-		})
-		c.end(t)
-		t.Logf("%d hand-offs and %d flushes", c.handed, flushes)
-		holds(t, m, l)
-		kit.Release(t, l)
 		kit.Free(t, dialMutex(t, s))
 	})
 }

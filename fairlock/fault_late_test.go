@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"net"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -20,7 +19,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/observe"
 )
 
 // In these tests requests of one client come to the server long after their sender gave them up. Its
@@ -115,42 +113,6 @@ func (r lateRig) undisturbed(t *testing.T) {
 	kit.Free(t, r.prompt)
 }
 
-// A grant that is old when it is heard of is confirmed first, but its maximum counts from its beginning.
-func TestTheMaximumHoldCountsFromTheGrantHoweverLateItsReply(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		r := newLateRig(t, s)
-		const most, late = 3 * time.Second, 400 * time.Millisecond
-		m := fairlock.New(r.client, kit.Name(t), headwaiter.WithMaxHold(most), headwaiter.WithLease(time.Second)) // It is confirmed: a third of the lease is over.
-		r.Freeze(faults.ToClient)
-		begun := time.Now()
-		c := begin(t.Context(), m)
-		synctime.Pass(late)
-		r.Heal()
-		l := c.Value(t)
-		require.GreaterOrEqual(t, time.Since(begun), late)
-		require.ErrorIs(t, kit.Lost(t, l), lease.ErrMaxHold)
-		require.LessOrEqual(t, time.Since(begun), most)
-		kit.Release(t, begin(t.Context(), r.prompt).Value(t))
-	})
-}
-
-// And what has none of it left is not returned: the call waits on.
-func TestAGrantWhoseMaximumIsOverIsNotReturned(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		r := newLateRig(t, s)
-		const most, late = 200 * time.Millisecond, 600 * time.Millisecond
-		m := fairlock.New(r.client, kit.Name(t), headwaiter.WithMaxHold(most))
-		r.Freeze(faults.ToServer)
-		c := begin(t.Context(), m)
-		synctime.Pass(late)
-		r.Heal()
-		l := c.Value(t)
-		require.NoError(t, l.Context().Err())
-		kit.Release(t, l)
-		kit.Free(t, r.prompt)
-	})
-}
-
 // The last request of a call is often ended by the call's own deadline. That says nothing of the server. Which of the
 // two is seen first is left to chance, and only on a connection that has answered so far, hence so many rounds.
 func TestTheLastErrorIsThatOfTheServer(t *testing.T) {
@@ -167,53 +129,6 @@ func TestTheLastErrorIsThatOfTheServer(t *testing.T) {
 			kit.Release(t, hold(t, r.late))
 		})
 	}
-}
-
-// A refusal is an answer: what was refused has not run. So the answer to the repetition is what has become of the hold, where
-// behind a request without an answer it says nothing.
-func TestAReleaseThatWasRefusedTellsWhatBecameOfTheHoldMeanwhile(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		o, other := &kit.Observer{}, dialMutex(t, s)
-		m := fairlock.New(kit.Dial(t, s, kit.Observed(o)), kit.Name(t))
-		for i, give := range []func(*lease.Lease){
-			func(l *lease.Lease) { require.ErrorIs(t, l.Release(context.Background()), lease.ErrForced) },
-			(*lease.Lease).Unlock,
-		} {
-			l := hold(t, m)
-			s.Fail("TRYAGAIN Multiple keys request during rehashing of slot")
-			var given sync.WaitGroup
-			given.Go(func() { give(l) })
-			synctime.Pass(200 * time.Millisecond)
-			s.Fail("")
-			require.NoError(t, kit.Err(other.ForceRelease(t.Context(), l.Token()))) // Ahead of the next repetition.
-			synctime.Pass(2 * time.Second)
-			given.Wait()
-			told := o.Of(observe.Released, observe.Lost)
-			require.Len(t, told, i+1)
-			require.ErrorIs(t, told[i].Err, lease.ErrForced)
-			kit.Free(t, other)
-		}
-	})
-}
-
-func TestAnAskThatComesLateLeavesNoHolder(t *testing.T) {
-	eachDelay(t, func(t *testing.T, r lateRig, delay time.Duration) {
-		r.Freeze(faults.ToServer)
-		r.giveUp(t)
-		synctime.Pass(delay - given)
-		r.Heal()
-		r.undisturbed(t)
-	})
-}
-
-func TestAnAskThatComesLateLeavesNobodyInTheQueue(t *testing.T) {
-	eachDelay(t, func(t *testing.T, r lateRig, delay time.Duration) {
-		l := hold(t, r.prompt)
-		r.Freeze(faults.ToServer)
-		r.giveUp(t)
-		synctime.Pass(delay - given)
-		r.emptied(t, l)
-	})
 }
 
 // In the next two the end of a ticket overtakes what was sent before it, on another connection.
@@ -246,33 +161,6 @@ func TestACheckThatIsOvertakenByItsEndLeavesNobodyInTheQueue(t *testing.T) {
 	})
 }
 
-func TestAnAskWhoseReplyComesLateLeavesNoHolder(t *testing.T) {
-	eachDelay(t, func(t *testing.T, r lateRig, delay time.Duration) {
-		r.Freeze(faults.ToClient)
-		r.giveUp(t)
-		synctime.Pass(delay - given)
-		r.Heal()
-		r.undisturbed(t)
-	})
-}
-
-func TestTheEndOfAWaitThatComesLateEmptiesTheQueue(t *testing.T) {
-	eachDelay(t, func(t *testing.T, r lateRig, delay time.Duration) {
-		l := hold(t, r.prompt)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		c := begin(ctx, r.late)
-		queued(t, r.prompt, 1)
-		r.Freeze(faults.ToServer)
-		cancel()
-		begun := time.Now()
-		require.ErrorIs(t, c.Err(t), context.Canceled)
-		require.Less(t, time.Since(begun), given)
-		synctime.Pass(delay)
-		r.emptied(t, l)
-	})
-}
-
 func TestAReleaseThatComesLateFreesTheLock(t *testing.T) {
 	eachDelay(t, func(t *testing.T, r lateRig, delay time.Duration) {
 		l := hold(t, r.late)
@@ -286,20 +174,6 @@ func TestAReleaseThatComesLateFreesTheLock(t *testing.T) {
 		r.Heal()
 		r.undisturbed(t)
 	})
-}
-
-func TestAReleaseThatIsNeverAnsweredIsNotConfirmed(t *testing.T) {
-	t.Parallel()
-	for _, lasts := range []time.Duration{10 * time.Second, 12 * time.Hour} {
-		kit.BubbleOf(t, lasts.String(), func(t *testing.T, s *redistest.Embedded) {
-			d := faults.NewDialer(t, s.Dial)
-			m := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), headwaiter.WithLease(lasts))
-			l := hold(t, m)
-			d.Drop()
-			require.ErrorIs(t, l.Release(kit.Within(t, 10*time.Minute)), lease.ErrUnconfirmed)
-			d.Heal()
-		})
-	}
 }
 
 func TestRequestsOfAFormerHolderThatComeLateDisturbNobody(t *testing.T) {
@@ -325,42 +199,5 @@ func TestRequestsOfAFormerHolderThatComeLateDisturbNobody(t *testing.T) {
 		holds(t, r.prompt, next)
 		kit.Release(t, next)
 		r.undisturbed(t)
-	})
-}
-
-func TestRequestsThatAllComeTooLateForTheirCallersLeaveNothing(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		r := newLateRig(t, s)
-		r.Delay(4*given, faults.ToServer)
-		for range 20 {
-			r.giveUp(t)
-		}
-		synctime.Pass(4 * given)
-		r.Heal()
-		r.undisturbed(t)
-	})
-}
-
-// The hold of a cohort was passed on and has ended, when its first ask comes after all and takes the lock again: the end
-// that is repeated for that frees it, whatever its token.
-func TestALateAskOfACohortLeavesNoHolder(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		r := newLateRig(t, s)
-		m := fairlock.New(r.client, kit.Name(t), headwaiter.WithLease(12*time.Hour), fairlock.WithCohort(8))
-		r.Freeze(faults.ToServer)
-		r.fresh.Store(true)
-		leader := begin(t.Context(), m)
-		synctest.Wait()
-		mate := begin(t.Context(), m)
-		first := leader.Value(t)
-		synctime.Pass(time.Millisecond)
-		passed := kit.Next(t, first, mate)
-		require.Equal(t, first.Token()+1, passed.Token(), "the hold was passed on")
-		kit.Release(t, passed)
-		r.Heal()
-		synctime.Pass(time.Millisecond) // The first ask runs.
-		require.True(t, inspect(t, r.prompt).Held)
-		synctime.Pass(ghostLimit)
-		kit.Free(t, r.prompt)
 	})
 }

@@ -3,7 +3,6 @@ package fairlock_test
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -21,59 +20,6 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
-
-// stall is how long a server answers nobody; the leases are shorter.
-const stall = 2500 * time.Millisecond
-
-// stalled asserts what is to happen while a server does not answer, until over is closed: the holder gives
-// up by its own clock, and a call comes back when its context ends.
-func stalled(t *testing.T, held *lease.Lease, other *fairlock.Mutex, over <-chan struct{}) {
-	t.Helper()
-	const given = 300 * time.Millisecond
-	require.ErrorIs(t, begin(kit.Within(t, given), other).Err(t), context.DeadlineExceeded)
-	require.ErrorIs(t, kit.Lost(t, held), lease.ErrExpired)
-	select {
-	case <-over:
-		t.Fatal("the holder was told after the stall")
-	default:
-	}
-}
-
-func TestAHolderGivesUpByItsOwnClockWhileTheServerStandsStill(t *testing.T) {
-	t.Parallel()
-	for what, begin := range map[string]func(s *redistest.Server, over chan struct{}){
-		"it sleeps": func(s *redistest.Server, over chan struct{}) {
-			go func() {
-				defer close(over)
-				_, _ = s.Try("DEBUG", "SLEEP", fmt.Sprint(stall.Seconds()))
-			}()
-		},
-		"it is stopped": func(s *redistest.Server, over chan struct{}) {
-			s.Stop()
-			time.AfterFunc(stall, func() {
-				s.Cont()
-				close(over)
-			})
-		},
-	} {
-		kit.Beside(t, what, func(t *testing.T) {
-			s := redistest.Start(t)
-			other := dialMutex(t, s)
-			l := hold(t, dialMutex(t, s, headwaiter.WithLease(time.Second)))
-			waiter := kit.Lock(t.Context(), dialMutex(t, s).Lock)
-			queued(t, other, 1)
-			over := make(chan struct{})
-			begin(s, over)
-			stalled(t, l, other, over)
-			<-over
-			require.ErrorIs(t, l.Release(context.Background()), lease.ErrLost)
-			next := waiter.Value(t)
-			require.Greater(t, next.Token(), l.Token())
-			kit.Release(t, next)
-			freeInTheEnd(t, other)
-		})
-	}
-}
 
 // busyScript keeps the server busy for some time. Nothing of it is written, so it could be killed.
 const busyScript = `local function now() local t = redis.call('TIME'); return t[1] * 1000 + t[2] / 1000 end
@@ -309,17 +255,4 @@ func TestAWaiterWhoseSubscriptionStaysBehindIsNotSkippedForEver(t *testing.T) {
 		l = later.Value(t)
 		first, second = second, first
 	}
-}
-
-// A server that forgets everything tells nothing of what is heard: the connection that subscribes stays as it is.
-func TestAWaiterThatTheServerForgotKeepsItsSubscription(t *testing.T) {
-	s := kit.Start(t)
-	c := kit.Dial(t, s)
-	holder, m := dialMutex(t, s), fairlock.New(c, kit.Name(t))
-	hold(t, holder)
-	waiter := joins(t, 1, m, holder)
-	subscribes := c.Stats().Subscribes
-	s.Do("FLUSHALL")
-	kit.Release(t, waiter.Value(t))
-	require.Equal(t, subscribes, c.Stats().Subscribes)
 }

@@ -2,10 +2,6 @@ package fairlock_test
 
 import (
 	"context"
-	"fmt"
-	"maps"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,19 +19,6 @@ import (
 // A process that crowd.Start has started is this test binary, and ends here.
 func init() { crowd.Main() }
 
-// everyOther makes of a match of scripts one that lets pass every other command for the same lock.
-func everyOther(match func([]string) bool) func([]string) bool {
-	seen := map[string]bool{}
-	return func(command []string) bool {
-		if !match(command) || len(command) < 4 {
-			return false
-		}
-		lock := command[3]
-		seen[lock] = !seen[lock]
-		return seen[lock]
-	}
-}
-
 // number reads a number of the hash of a lock.
 func number(t testing.TB, s redistest.Backend, name, field string) int64 {
 	t.Helper()
@@ -46,20 +29,6 @@ func number(t testing.TB, s redistest.Backend, name, field string) int64 {
 	return s.Int("HGET", lock, field)
 }
 
-// freeInTheEnd asserts that m can be had when nothing can run any more that calls had sent who gave up meanwhile: a
-// server that stood still runs it when it goes on, and the end of such a ticket follows within its not-after.
-func freeInTheEnd(t testing.TB, m *fairlock.Mutex) {
-	t.Helper()
-	kit.Eventually(t, "a lock that can be had", func() bool {
-		l, err := m.TryLock(context.Background())
-		if err == nil {
-			kit.Release(t, l)
-		}
-		return err == nil
-	})
-	kit.Free(t, m)
-}
-
 // holds asserts that a hold stands, here and at the server.
 func holds(t testing.TB, m *fairlock.Mutex, l *lease.Lease) {
 	t.Helper()
@@ -67,115 +36,6 @@ func holds(t testing.TB, m *fairlock.Mutex, l *lease.Lease) {
 	info := inspect(t, m)
 	require.True(t, info.Held)
 	require.Equal(t, l.Token(), info.Token)
-}
-
-// audit sees all holds of one lock and judges them: one at a time, and tokens that rise.
-type audit struct {
-	mu      sync.Mutex // guards the fields below
-	holder  *lease.Lease
-	token   uint64
-	last    *fairlock.Mutex // of the last hold
-	grants  map[*fairlock.Mutex]int
-	handed  int           // holds of another than the one before
-	longest time.Duration // wait
-	wrong   []string
-}
-
-// enter notes a hold that begins, leave one that is about to be released.
-func (a *audit) enter(m *fairlock.Mutex, l *lease.Lease) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.holder != nil && a.holder.Context().Err() == nil {
-		a.wrong = append(a.wrong, fmt.Sprintf("%d holds beside %d", l.Token(), a.holder.Token()))
-	}
-	if l.Token() <= a.token {
-		a.wrong = append(a.wrong, fmt.Sprintf("token %d after %d", l.Token(), a.token))
-	}
-	if a.last != m {
-		a.handed++
-	}
-	a.holder, a.token, a.last = l, l.Token(), m
-	a.grants[m]++
-	a.longest = max(a.longest, l.Waited())
-}
-
-func (a *audit) leave(l *lease.Lease) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.holder == l {
-		a.holder = nil
-	}
-}
-
-// fewest is how many holds the client has that has the fewest of n.
-func (a *audit) fewest(n int) int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.grants) < n {
-		return 0
-	}
-	return slices.Min(slices.Collect(maps.Values(a.grants)))
-}
-
-// turns is how many holds there were.
-func (a *audit) turns() (n int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, of := range a.grants {
-		n += of
-	}
-	return n
-}
-
-// contention is several clients that take and release one lock without a pause.
-type contention struct {
-	audit
-	ctx  context.Context // ends when no more is to be taken
-	stop context.CancelFunc
-	work sync.WaitGroup
-}
-
-// contend starts to take and release each of the mutexes, until the end of the test at the latest.
-func contend(t testing.TB, ms ...*fairlock.Mutex) *contention {
-	c := &contention{}
-	c.ctx, c.stop = context.WithCancel(context.Background())
-	t.Cleanup(c.stop)
-	c.grants = map[*fairlock.Mutex]int{}
-	for _, m := range ms {
-		c.work.Go(func() { c.cycle(m) })
-	}
-	return c
-}
-
-// cycle takes and releases until the end. An error is noted, and no end.
-func (c *contention) cycle(m *fairlock.Mutex) {
-	for c.ctx.Err() == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), kit.Patience)
-		l, err := m.Lock(ctx)
-		cancel()
-		if err == nil {
-			c.enter(m, l)
-			c.leave(l)
-			err = l.Release(context.Background())
-		}
-		if err != nil {
-			c.mu.Lock()
-			c.wrong = append(c.wrong, err.Error())
-			c.mu.Unlock()
-		}
-	}
-}
-
-// end stops the contention and asserts that nothing went wrong.
-func (c *contention) end(t testing.TB) {
-	t.Helper()
-	c.stop()
-	kit.AllMoving(t, &c.work, func() int64 {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return int64(c.handed)
-	})
-	require.Empty(t, c.wrong)
 }
 
 func TestMain(m *testing.M) { leaks.Main(m) }

@@ -174,35 +174,6 @@ func TestAQueueOfAnotherTypeIsReportedAndLeftAlone(t *testing.T) {
 	})
 }
 
-// Suspects are looked at where a lease has run out, or somebody is suspected.
-func TestSuspectsOfAnotherTypeAreReportedAndLeftAlone(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		m, other := dialMutex(t, s), dialMutex(t, s)
-		l := hold(t, m)
-		lock, _, suspects := keysOf(kit.Name(t))
-		expire := func() { s.Do("HSET", lock, "until", fmt.Sprint(s.Int("HGET", lock, "token")+1)) }
-		expire()
-		s.Do("SET", suspects, "somebody else's")
-		before := kit.Contents(t, s)
-		mistyped(t, kit.Err(other.TryLock(t.Context())))
-		mistyped(t, begin(t.Context(), other).Err(t))
-		require.Equal(t, before, kit.Contents(t, s))
-
-		s.Do("DEL", suspects)
-		next := hold(t, other) // It finds the lease over, and suspects the first.
-		require.Greater(t, next.Token(), l.Token())
-		require.Equal(t, int64(1), s.Int("ZCARD", suspects))
-		s.Do("SET", suspects, "somebody else's")
-		before = kit.Contents(t, s)
-		mistyped(t, kit.Err(m.TryLock(t.Context())))
-		mistyped(t, kit.Err(other.ForceRelease(t.Context(), 0)))
-		require.Equal(t, before, kit.Contents(t, s))
-		s.Do("DEL", suspects)
-		kit.Release(t, next)
-		require.ErrorIs(t, l.Release(t.Context()), lease.ErrLost)
-	})
-}
-
 func TestAKeyThatChangesItsTypeEndsHoldsAndWaits(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		m, other := dialMutex(t, s), kit.Dial(t, s)

@@ -15,7 +15,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 )
 
 // least is a lock whose name stays taken for a minute from the grant.
@@ -37,21 +36,6 @@ func resting(t *testing.T, s *redistest.Embedded, token uint64, until time.Time)
 	require.ErrorContains(t, busy, "busy: until "+busy.Rests.Format(time.TimeOnly))
 }
 
-// A grant by message too is told by a renewal for how long before its call returns.
-func TestAGrantByMessageStaysTaken(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		first, m := dialMutex(t, s), least(t, s)
-		l, waits := hold(t, first), joins(t, 1, m, first)
-		synctime.Pass(time.Minute)
-		kit.Release(t, l)
-		next, begun := waits.Value(t), time.Now()
-		require.Positive(t, number(t, s, kit.Name(t), "kept"))
-		require.NotEmpty(t, restsOf(s, t))
-		kit.Release(t, next)
-		resting(t, s, next.Token(), begun.Add(time.Minute))
-	})
-}
-
 func restsOf(s redistest.Backend, t testing.TB) string {
 	lock, _, _ := keysOf(kit.Name(t))
 	return s.Text("HGET", lock, "rests")
@@ -71,78 +55,6 @@ func TestTheHeadOfTheQueueIsToldUntilWhenANameRests(t *testing.T) {
 		synctime.Pass(time.Minute)
 		kit.Release(t, waits.Value(t))
 	})
-}
-
-func TestWhatIsGivenBackUnusedFreesAtOnce(t *testing.T) {
-	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
-		c := kit.Dial(t, s, kit.Over(d))
-		m, other := fairlock.New(c, kit.Name(t), headwaiter.WithMinHold(time.Minute)), dialMutex(t, s)
-		kit.Release(t, hold(t, m)) // Now the scripts are known to the server.
-		force(t, other)
-		// Too few replicas.
-		few := fairlock.New(c, kit.Name(t), headwaiter.WithMinHold(time.Minute), headwaiter.WithReplicas(9, 10*time.Millisecond))
-		require.ErrorIs(t, kit.Err(few.Lock(t.Context())), lease.ErrReplicas)
-		kit.Free(t, other)
-		// The answer to the renewal is lost, and its caller gives up.
-		d.Freeze(faults.ToClient)
-		require.Error(t, kit.Err(m.Lock(kit.Within(t, 500*time.Millisecond))))
-		d.Heal()
-		synctime.Pass(15 * time.Second)
-		kit.Release(t, kit.Got(other.TryLock(t.Context()))(t))
-	})
-}
-
-// The server grants, and then falls silent, or ends connections, before the renewal that tells it of the minimum.
-func TestATryWhoseRenewalIsNotAnsweredEnds(t *testing.T) {
-	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
-		m, other := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), headwaiter.WithMinHold(time.Minute)), dialMutex(t, s)
-		d.LoseReplies(1000, kit.Runs(lua.Fairlock.Renew))
-		begun := time.Now()
-		err := kit.Err(m.TryLock(kit.Within(t, time.Hour)))
-		require.ErrorIs(t, err, headwaiter.ErrUnavailable)
-		require.NotErrorIs(t, err, context.DeadlineExceeded)
-		require.LessOrEqual(t, time.Since(begun), 10*time.Second)
-		synctime.Pass(15 * time.Second)
-		kit.Release(t, kit.Got(other.TryLock(t.Context()))(t))
-	})
-}
-
-// A call that waits until its server is old enough has a hold that it has not returned yet.
-func TestACallThatDiesBehindARestartLeavesTheNameForItsLeaseAlone(t *testing.T) {
-	s := kit.Start(t)
-	p, other := kit.Proxy(t, s), dialMutex(t, s)
-	m := fairlock.New(kit.Dial(t, s, kit.Through(p)), kit.Name(t),
-		headwaiter.WithLease(6*time.Second), headwaiter.WithMinHold(time.Hour), headwaiter.WithSafeRestart())
-	call := begin(t.Context(), m)
-	kit.Eventually(t, "it to hold", func() bool { return inspect(t, other).Held })
-	until := number(t, s, kit.Name(t), "until")
-	kit.Eventually(t, "a renewal", func() bool { return number(t, s, kit.Name(t), "until") > until })
-	p.Away()
-	kit.Eventually(t, "the end of its lease", func() bool { return inspect(t, other).Holder.Left <= 0 })
-	kit.Release(t, kit.Got(other.TryLock(t.Context()))(t))
-	require.False(t, call.Returned())
-	p.Heal()
-	kit.Release(t, call.Value(t))
-	require.True(t, inspect(t, other).Holder.Rests, "this one was returned")
-}
-
-// The lease of who adopts has run out by the time that it hears of it, so no call returns the hold; but who gave it has used it.
-func TestAnAdoptionThatComesTooLateLeavesTheNameTaken(t *testing.T) {
-	for what, opts := range map[string][]fairlock.Option{"with a minimum": {headwaiter.WithMinHold(time.Minute)}, "without": nil} {
-		t.Run(what, func(t *testing.T) {
-			kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
-				begun := time.Now()
-				c, text := kit.Dial(t, s, kit.Over(d)), give(t, hold(t, least(t, s)))
-				d.Delay(300 * time.Millisecond)
-				require.Error(t, kit.Err(fairlock.Adopt(t.Context(), c, text, append(opts, headwaiter.WithLease(200*time.Millisecond))...)))
-				d.Heal()
-				synctime.Pass(5 * time.Second)
-				h := inspect(t, dialMutex(t, s)).Holder
-				require.True(t, h.Rests)
-				require.GreaterOrEqual(t, time.Now().Add(h.Left), begun.Add(time.Minute))
-			})
-		})
-	}
 }
 
 func TestAReleaseByForceEndsTheRest(t *testing.T) {

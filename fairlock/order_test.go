@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,7 +15,6 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/doctor"
 	"github.com/headwaiter/headwaiter/fairlock"
-	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
@@ -39,6 +37,27 @@ func TestATicketKeepsThePlaceOfItsFirstAskWhileItsClientSubscribes(t *testing.T)
 		a := begin(t.Context(), first)
 		kit.Eventually(t, "the first to be seen", func() bool { return s.Text("HGET", lock, "high") != high })
 		b := joins(t, 2, second, first)
+		l = kit.Next(t, l, a)
+		require.False(t, b.Returned())
+		kit.PassOn(t, l, b)
+	})
+}
+
+// A first ask that comes late queues its ticket anew, behind those whom it was ahead of. Its client's next look
+// takes it back to its place (I3).
+func TestALateFirstAskCostsNoPlace(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		holder, first, second := dialMutex(t, s), dialMutex(t, s), dialMutex(t, s)
+		l := hold(t, holder)
+		a, b := joins(t, 1, first, holder), joins(t, 2, second, holder)
+		_, queue, _ := keysOf(kit.Name(t))
+		tickets := s.List("ZRANGE", queue, "0", "-1")
+		place := s.Text("ZSCORE", queue, tickets[0])
+		s.Do("ZINCRBY", queue, "1000000", tickets[0]) // As such an ask does where the ticket was skipped.
+		require.Equal(t, tickets[1], s.List("ZRANGE", queue, "0", "0")[0])
+		synctime.Pass(3 * time.Second) // Both have looked.
+		require.Equal(t, tickets, s.List("ZRANGE", queue, "0", "-1"))
+		require.Equal(t, place, s.Text("ZSCORE", queue, tickets[0]))
 		l = kit.Next(t, l, a)
 		require.False(t, b.Returned())
 		kit.PassOn(t, l, b)
@@ -89,68 +108,6 @@ func TestALowPriorityLetsOthersPassAlsoWhereItWasNotQueuedAtOnce(t *testing.T) {
 	})
 }
 
-// In these tests no time passes on the way to the server: what does not come at once has waited for a timer.
-
-func TestAFirstWaitQueuesWhenItsChannelIsConfirmed(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		holder, waiter := dialMutex(t, s), dialMutex(t, s)
-		l := hold(t, holder)
-		c := begin(t.Context(), waiter)
-		synctest.Wait()
-		require.Equal(t, 1, inspect(t, holder).Waiting, "its place comes with a later look")
-		kit.Release(t, l)
-		synctest.Wait()
-		require.True(t, c.Returned())
-		kit.Release(t, c.Value(t))
-	})
-}
-
-func TestATicketDoesNotQueueBeforeItsClientHears(t *testing.T) {
-	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
-		holder, waiter := dialMutex(t, s), fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t))
-		l := hold(t, holder)
-		confirmations := func(push []string) bool { return push[0] == "subscribe" }
-		d.LosePushes(1, confirmations)
-		c := begin(t.Context(), waiter)
-		synctest.Wait()
-		_, lost := d.Lost()
-		require.Equal(t, 1, lost)
-		require.Zero(t, inspect(t, holder).Waiting, "a message to it would be lost")
-		synctime.Pass(12 * time.Second) // Until the connection is asked whether it lives.
-		queued(t, holder, 1)
-		kit.PassOn(t, l, c)
-		kit.Free(t, holder)
-	})
-}
-
-// What comes to pass while the connection is down is seen when it is back, not when a timer runs out.
-func TestAWaiterLooksWhenItsSubscriptionIsBack(t *testing.T) {
-	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
-		holder, waiter := dialMutex(t, s), fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t))
-		l, c := hold(t, holder), joins(t, 1, waiter, holder)
-		synctime.Pass(1100 * time.Millisecond) // Its early looks are over.
-		cut := time.Now()
-		d.Cut()
-		l = kit.Next(t, l, c)
-		require.Less(t, time.Since(cut), 80*time.Millisecond)
-		kit.Release(t, l)
-		kit.Free(t, holder)
-	})
-}
-
-func TestADeadlockIsNotWaitedFor(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		m := dialMutex(t, s)
-		l := hold(t, m)
-		ctx, cancel := context.WithTimeout(l.Context(), time.Minute)
-		defer cancel()
-		begun := time.Now()
-		require.ErrorIs(t, kit.Err(m.Lock(ctx)), lease.ErrDeadlock)
-		require.Equal(t, begun, time.Now())
-		kit.Release(t, l)
-	})
-}
-
 func polling(o *headwaiter.Options) { o.WithoutSubscribe = true }
 
 func TestAClientWithoutSubscriptionsMakesNone(t *testing.T) {
@@ -174,100 +131,6 @@ func TestAClientWithoutSubscriptionsMakesNone(t *testing.T) {
 	stats := s.CommandStats()
 	require.NotZero(t, stats["evalsha"])
 	require.Zero(t, stats["subscribe"])
-}
-
-// A grant is there when the lock is free, and its client looks for it: soon after a short hold, and in any case before the
-// grant runs out.
-func TestLooksFindAGrantInTime(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		holder := fairlock.New(kit.Dial(t, s, polling), "orders:42")
-		client := kit.Dial(t, s, polling)
-		waiter := fairlock.New(client, "orders:42")
-		type row struct {
-			held, within time.Duration
-			looks        uint64
-		}
-		rows := []row{
-			{4 * time.Millisecond, 5 * time.Millisecond, 8},
-			{100 * time.Millisecond, 40 * time.Millisecond, 30},
-		}
-		for i := range 12 {
-			rows = append(rows, row{20*time.Second + time.Duration(i)*200*time.Millisecond, 700 * time.Millisecond, 90})
-		}
-		for _, x := range rows {
-			before := client.Stats().Checks
-			l, w := hold(t, holder), joins(t, 1, waiter, holder)
-			synctime.Pass(x.held)
-			released := time.Now()
-			held := kit.Next(t, l, w)
-			require.LessOrEqual(t, time.Since(released), x.within, x.held)
-			require.LessOrEqual(t, client.Stats().Checks-before, x.looks, x.held)
-			kit.Release(t, held)
-		}
-	})
-}
-
-// Order is that of the queue, and the looks of a crowd are bounded: those at its end look rarely.
-func TestACrowdThatLooksIsServedInOrder(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		holder := fairlock.New(kit.Dial(t, s, polling), "orders:42")
-		l := hold(t, holder)
-		const crowd = 32
-		var clients []*headwaiter.Client
-		var calls []*call
-		served := make(chan int, crowd)
-		for i := range crowd {
-			c := kit.Dial(t, s, polling)
-			clients = append(clients, c)
-			calls = append(calls, kit.Go(func() (*lease.Lease, error) {
-				l, err := fairlock.New(c, "orders:42").Lock(t.Context())
-				if err == nil {
-					served <- i
-					err = l.Release(t.Context())
-				}
-				return l, err
-			}))
-			queued(t, holder, i+1)
-		}
-		looks := func() (n uint64) {
-			for _, c := range clients {
-				n += c.Stats().Checks
-			}
-			return n
-		}
-		synctime.Pass(5 * time.Second)
-		before := looks()
-		synctime.Pass(5 * time.Second)
-		require.InDelta(t, 310, looks()-before, 60, "32 clients, each every 500 to 532 ms")
-
-		kit.Release(t, l)
-		begun := time.Now()
-		for i := range crowd {
-			calls[i].Value(t)
-			require.Equal(t, i, <-served)
-		}
-		require.Less(t, time.Since(begun), 3*time.Second)
-		for _, c := range clients {
-			require.Zero(t, c.Stats().Suspected, "a grant ran out")
-		}
-	})
-}
-
-// Nobody can be seen to be dead, so one that is costs a grant lease.
-func TestADeadWaiterAmongThoseThatLookCostsAGrantLease(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		holder := fairlock.New(kit.Dial(t, s, polling), "orders:42")
-		d, l := faults.NewDialer(t, s.Dial), hold(t, holder)
-		begin(t.Context(), fairlock.New(kit.Dial(t, s, polling, kit.Over(d)), "orders:42"))
-		queued(t, holder, 1)
-		w := joins(t, 2, fairlock.New(kit.Dial(t, s, polling), "orders:42"), holder)
-		d.Away()
-		released := time.Now()
-		kit.Release(t, l)
-		w.Value(t)
-		require.InDelta(t, 2.3, time.Since(released).Seconds(), 0.4)
-		d.Heal()
-	})
 }
 
 // What a replica that is promoted has: an earlier state, without the latest tokens.

@@ -15,7 +15,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
-	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
 )
@@ -88,22 +87,6 @@ func TestALostWordIsMadeUpForByTheNextRenewal(t *testing.T) {
 	})
 }
 
-// A subscription that was gone for a while may have missed the word, so the holder looks at once when it is back.
-func TestAHolderThatDidNotHearForAWhileLooksAtOnce(t *testing.T) {
-	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
-		holder, waiter := fairlock.New(kit.Dial(t, s, kit.Through(p)), kit.Name(t), headwaiter.WithLease(time.Hour)), dialMutex(t, s)
-		l := hold(t, holder)
-		wanted := asks(t, s, l)
-		p.LosePushes(1, kit.Notices(wire.MessageWanted))
-		c := joins(t, 1, waiter, waiter)
-		kit.Eventually(t, "the word to be lost", func() bool { _, pushes := p.Lost(); return pushes == 1 })
-		require.False(t, kit.Closed(wanted))
-		p.Cut()
-		kit.Await(t, wanted, "the word that somebody waits, long before the next renewal")
-		kit.PassOn(t, l, c)
-	})
-}
-
 func TestAThousandWaitersAreOneMessage(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		holder := dialMutex(t, s)
@@ -129,24 +112,6 @@ func TestAThousandWaitersAreOneMessage(t *testing.T) {
 	})
 }
 
-// While a slot moves, a renewal that names a key which is not there is refused. Here the key is of another type.
-func TestTheWishIsNotWorthTheHold(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		l := hold(t, dialMutex(t, s))
-		_, queue, _ := keysOf(kit.Name(t))
-		s.Do("SET", queue, "somebody else's")
-		wanted := l.Wanted()
-		synctime.Pass(time.Minute)
-		require.NoError(t, context.Cause(l.Context()))
-		s.Do("DEL", queue)
-		synctime.Pass(2 * time.Second)
-		lock, _, _ := keysOf(kit.Name(t))
-		require.Equal(t, "wants", s.Text("HGET", lock, "phase"))
-		require.False(t, kit.Closed(wanted))
-		kit.Release(t, l)
-	})
-}
-
 // Without the wish nothing is sent and nothing is stored for it.
 func TestAHolderThatDoesNotAskIsNotTold(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
@@ -161,27 +126,6 @@ func TestAHolderThatDoesNotAskIsNotTold(t *testing.T) {
 		require.Zero(t, kit.Scripts(s)["publish"])
 		require.Equal(t, int64(1), kit.Scripts(s)["subscribe"], "the waiter")
 		kit.PassOn(t, l, c)
-	})
-}
-
-// The word about one hold is not taken for the next of the same client.
-func TestALateWordIsNotForALaterHold(t *testing.T) {
-	kit.BubbleOne(t, func(t *testing.T, s *redistest.Embedded, c *headwaiter.Client) {
-		m := fairlock.New(c, kit.Name(t))
-		first := hold(t, m)
-		wanted := asks(t, s, first)
-		kit.Release(t, first)
-		second := hold(t, m)
-		later := asks(t, s, second)
-		lock, _, _ := keysOf(kit.Name(t))
-		s.Do("PUBLISH", lock+":wake:"+c.ID(), fmt.Sprintf("W %d", first.Token()))
-		synctest.Wait()
-		require.False(t, kit.Closed(later))
-		s.Do("PUBLISH", lock+":wake:"+c.ID(), fmt.Sprintf("W %d", second.Token()))
-		synctest.Wait()
-		require.True(t, kit.Closed(later))
-		require.False(t, kit.Closed(wanted), "it had ended")
-		kit.Release(t, second)
 	})
 }
 
@@ -228,14 +172,11 @@ func TestACallOfACohortIsToldOfMatesAndOfStrangers(t *testing.T) {
 	})
 }
 
-// longGrant is for clients whose grants wait long for them.
-func longGrant(o *headwaiter.Options) { o.GrantLease = 10 * time.Second }
-
-// buried makes a client queue n tickets for the lock of the test, and cuts it off.
-func buried(t *testing.T, s *redistest.Embedded, m *fairlock.Mutex, n int, changes ...func(*headwaiter.Options)) {
+// buried makes a client without subscriptions queue n tickets for the lock of the test, and cuts it off.
+func buried(t *testing.T, s *redistest.Embedded, m *fairlock.Mutex, n int) {
 	t.Helper()
 	d := faults.NewDialer(t, s.Dial)
-	dead := fairlock.New(kit.Dial(t, s, append(changes, kit.Over(d))...), kit.Name(t))
+	dead := fairlock.New(kit.Dial(t, s, polling, kit.Over(d)), kit.Name(t))
 	before := inspect(t, m).Waiting
 	for range n {
 		begin(t.Context(), dead)
@@ -246,60 +187,42 @@ func buried(t *testing.T, s *redistest.Embedded, m *fairlock.Mutex, n int, chang
 }
 
 // A grant that ran out makes the server call the other clients: one that does not answer soon is passed over. A client without
-// subscriptions has to look in time, however long its grants may wait, and however many are ahead.
+// subscriptions has to look in time, however many are ahead.
 func TestAWaiterThatLooksIsNotTakenForDead(t *testing.T) {
-	for _, x := range []struct {
-		change        func(*headwaiter.Options)
-		between, dead int
-	}{{longGrant, 8, 0}, {polling, 0, 1300}} {
-		kit.BubbleOf(t, fmt.Sprint(x.dead), func(t *testing.T, s *redistest.Embedded) {
-			holder := fairlock.New(kit.Dial(t, s, polling, x.change), kit.Name(t))
-			l := hold(t, holder)
-			buried(t, s, holder, 1, polling, x.change)
-			first := joins(t, 2, holder, holder)
-			var calls []*call
-			var clients []*headwaiter.Client
-			served := make(chan int, 32)
-			follow := func() {
-				c, i := kit.Dial(t, s, polling, x.change), len(calls)
-				clients = append(clients, c)
-				calls = append(calls, kit.Go(func() (*lease.Lease, error) {
-					l, err := fairlock.New(c, kit.Name(t)).Lock(t.Context())
-					if err == nil {
-						served <- i
-						err = l.Release(t.Context())
-					}
-					return l, err
-				}))
-			}
-			for range x.between {
-				follow()
-				queued(t, holder, 2+len(calls))
-			}
-			ahead := 2
-			if x.dead > 0 {
-				buried(t, s, holder, x.dead, polling, x.change)
-				kit.Release(t, l)
-				synctime.Pass(1950 * time.Millisecond) // The grant to the dead one is about to run out.
-				ahead = 1 + x.dead
-			}
-			for range 12 {
-				follow()
-				queued(t, holder, ahead+len(calls))
-			}
-			if x.dead == 0 {
-				kit.Release(t, l)
-			}
-			l = first.Value(t) // When that grant has run out.
-			synctime.Pass(1200 * time.Millisecond)
-			kit.Release(t, l)
-			for i, c := range calls {
-				c.Value(t)
-				require.Equal(t, i, <-served)
-				require.Zero(t, clients[i].Stats().Rejoined, "it was passed over")
-			}
-		})
-	}
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		const dead, alive = 1300, 12
+		holder := fairlock.New(kit.Dial(t, s, polling), kit.Name(t))
+		l := hold(t, holder)
+		buried(t, s, holder, 1)
+		first := joins(t, 2, holder, holder)
+		buried(t, s, holder, dead)
+		kit.Release(t, l)
+		synctime.Pass(1950 * time.Millisecond) // The grant to the dead one is about to run out.
+		served := make(chan int, alive)
+		var calls []*call
+		var clients []*headwaiter.Client
+		for i := range alive {
+			c := kit.Dial(t, s, polling)
+			clients = append(clients, c)
+			calls = append(calls, kit.Go(func() (*lease.Lease, error) {
+				l, err := fairlock.New(c, kit.Name(t)).Lock(t.Context())
+				if err == nil {
+					served <- i
+					err = l.Release(t.Context())
+				}
+				return l, err
+			}))
+			queued(t, holder, 2+dead+i)
+		}
+		l = first.Value(t) // When that grant has run out.
+		synctime.Pass(1200 * time.Millisecond)
+		kit.Release(t, l)
+		for i, c := range calls {
+			c.Value(t)
+			require.Equal(t, i, <-served)
+			require.Zero(t, clients[i].Stats().Rejoined, "it was passed over")
+		}
+	})
 }
 
 // Processes that died together cost two grant leases, however many they are: the first that runs out makes the server call
@@ -309,7 +232,7 @@ func TestManyDeadWaitersAmongThoseThatLookCostTwoGrantLeases(t *testing.T) {
 		holder := fairlock.New(kit.Dial(t, s, polling), kit.Name(t))
 		l := hold(t, holder)
 		for range 20 {
-			buried(t, s, holder, 2, polling)
+			buried(t, s, holder, 2)
 		}
 		w := joins(t, 41, fairlock.New(kit.Dial(t, s, polling), kit.Name(t)), holder)
 		released := time.Now()
@@ -333,95 +256,5 @@ func TestLooksThinOutAlsoWhereTokensAreAheadOfTheClock(t *testing.T) {
 		synctime.Pass(10 * time.Second)
 		require.Less(t, client.Stats().Checks, uint64(90))
 		kit.PassOn(t, l, w)
-	})
-}
-
-// A holder that hears of nothing learns by its renewals that somebody waits, which come more often while it wants to know it:
-// also where its first renewal was the last.
-func TestAHolderThatLooksIsToldByItsRenewals(t *testing.T) {
-	for name, opts := range map[string][]fairlock.Option{
-		"plain": {}, "longest hold": {headwaiter.WithMaxHold(9500 * time.Millisecond)}, "cohort": {fairlock.WithCohort(8)},
-	} {
-		kit.BubbleOf(t, name, func(t *testing.T, s *redistest.Embedded) {
-			client := kit.Dial(t, s, polling)
-			m, waiter := fairlock.New(client, kit.Name(t), opts...), fairlock.New(kit.Dial(t, s, polling), kit.Name(t))
-			l := hold(t, m)
-			wanted := l.Wanted()
-			synctime.Pass(5500 * time.Millisecond)
-			require.False(t, kit.Closed(wanted))
-			require.InDelta(t, 6, client.Stats().Renewals, 1, "one a second")
-			require.True(t, inspect(t, waiter).Holder.Wants)
-			begun := time.Now()
-			c := begin(t.Context(), waiter)
-			kit.Await(t, wanted, "the word that somebody waits")
-			require.Less(t, time.Since(begun), 1100*time.Millisecond)
-			renewals := client.Stats().Renewals
-			synctime.Pass(2 * time.Second)
-			require.LessOrEqual(t, client.Stats().Renewals, renewals+1, "it knows")
-			kit.PassOn(t, l, c)
-
-			// And where somebody waits already, at once.
-			l = hold(t, m)
-			c = joins(t, 1, waiter, waiter)
-			begun = time.Now()
-			kit.Await(t, l.Wanted(), "the word that somebody waits")
-			require.Less(t, time.Since(begun), 100*time.Millisecond)
-			kit.PassOn(t, l, c)
-		})
-	}
-}
-
-// Neither the one that gives a hold nor the one that adopts it needs a message; a waiter finds out by its looks that the hold
-// was not adopted.
-func TestAHoldIsHandedOverWithoutSubscriptions(t *testing.T) {
-	const soon = 700 * time.Millisecond
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		from, to, waits := kit.Dial(t, s, polling), kit.Dial(t, s, polling), kit.Dial(t, s, polling)
-		m, waiter := fairlock.New(from, kit.Name(t)), fairlock.New(waits, kit.Name(t))
-		l, c := hold(t, m), joins(t, 1, waiter, m)
-		next := kit.Got(fairlock.Adopt(t.Context(), to, give(t, l)))(t)
-		synctime.Pass(5 * time.Second)
-		require.NoError(t, next.Context().Err())
-		require.False(t, c.Returned())
-		released := time.Now()
-		l = kit.Next(t, next, c)
-		require.Less(t, time.Since(released), soon)
-
-		c = joins(t, 1, m, m)
-		synctime.Pass(5 * time.Second)
-		text, begun := give(t, l), time.Now()
-		kit.Release(t, c.Value(t))
-		require.GreaterOrEqual(t, time.Since(begun), 2*time.Second)
-		require.Less(t, time.Since(begun), 2*time.Second+soon)
-		notAdopted(t, to, text, lease.ErrExpired)
-		for _, c := range []*headwaiter.Client{from, to, waits} {
-			require.Zero(t, c.Stats().Suspected)
-			require.Zero(t, c.Stats().Subscribes)
-		}
-	})
-}
-
-// A queue refuses by how many wait and since when, which the server knows of itself; a hold that was looked for is in its
-// history like any other.
-func TestBoundsAndHistoryNeedNoSubscriptions(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		client := kit.Dial(t, s, polling)
-		opts := []fairlock.Option{fairlock.WithHistory(4), headwaiter.WithQueueLimit(2)}
-		m, n := fairlock.New(client, kit.Name(t), opts...), fairlock.New(kit.Dial(t, s, polling), kit.Name(t), opts...)
-		l, first, second := hold(t, m), joins(t, 1, n, m), joins(t, 2, m, m)
-		require.Equal(t, 2, full(t, begin(t.Context(), n).Err(t)).Waiting)
-		held := kit.Next(t, l, first)
-		third := begin(t.Context(), n) // There is room again.
-		queued(t, m, 2)
-		last := kit.Next(t, held, second)
-		synctime.Pass(time.Minute)
-
-		kit.PassOn(t, last, third)
-		all := past(t, client)
-		require.Len(t, all, 4)
-		for i, want := range []*lease.Lease{third.Value(t), last, held, l} {
-			require.Equal(t, want.Token(), all[i].Token)
-			require.Equal(t, "released", all[i].How)
-		}
 	})
 }

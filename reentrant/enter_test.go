@@ -15,7 +15,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -194,44 +193,6 @@ func TestMoreEntriesThanTheLimitAreRefused(t *testing.T) {
 	})
 }
 
-// A lost reply to the ask makes the end one that is sent again later. That is no reason to keep the caller.
-func TestAReleaseIsToldWithTheFirstAnswerToIt(t *testing.T) {
-	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
-		m, other := locks(t, kit.Dial(t, s, kit.Over(d)), kit.Dial(t, s))
-		d.LoseReplies(1, kit.Runs(lua.Reentrant.Ask))
-		l := hold(t, t.Context(), m)
-		d.LoseReplies(1, kit.Runs(lua.Reentrant.End))
-		begun := time.Now()
-		kit.Release(t, l)
-		require.Less(t, time.Since(begun), 2*time.Second)
-		replies, _ := d.Lost()
-		require.Equal(t, 2, replies)
-		kit.Free(t, other)
-	})
-}
-
-// The number of entries is told as it is, not as it changes: a lost reply makes it no different.
-func TestTheServerIsToldTheNumberOfEntriesThoughRepliesAreLost(t *testing.T) {
-	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
-		m, other := locks(t, kit.Dial(t, s, kit.Through(p)), kit.Dial(t, s))
-		leases := []*lease.Lease{hold(t, t.Context(), m)}
-		for i := range 4 {
-			p.LoseReplies(1, kit.Runs(lua.Reentrant.Renew))
-			leases = append(leases, hold(t, leases[0].Context(), m))
-			kit.LostReplies(t, p.Faults, i+1)
-			entries(t, other, int64(len(leases)))
-		}
-		for len(leases) > 1 {
-			kit.Release(t, leases[0]) // The one that began the hold comes first.
-			leases = leases[1:]
-			entries(t, other, int64(len(leases)))
-		}
-		require.NoError(t, leases[0].Context().Err())
-		kit.Release(t, leases[0])
-		kit.Free(t, other)
-	})
-}
-
 func TestACycleIsTwoScriptsHoweverOftenItEnters(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		m := reentrant.New(kit.Dial(t, s), kit.Name(t))
@@ -313,40 +274,6 @@ func TestALostContextAsksAnewAndGetsAHigherToken(t *testing.T) {
 		require.Greater(t, last.Token(), again.Token())
 		kit.Release(t, last)
 		kit.Free(t, other)
-	})
-}
-
-func TestARenewalExtendsAllEntries(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		m := reentrant.New(kit.Dial(t, s), kit.Name(t))
-		outer := hold(t, t.Context(), m)
-		first := outer.Deadline()
-		synctime.Pass(lease.DefaultLease / 5)
-		inner := hold(t, outer.Context(), m)
-		require.False(t, inner.Deadline().Before(first))
-		kit.Release(t, outer)
-		synctime.Pass(5 * lease.DefaultLease)
-		require.NoError(t, inner.Context().Err(), "the hold is renewed though the lease that began it is released")
-		require.True(t, inner.Deadline().After(time.Now().Add(lease.DefaultLease/2)))
-		require.ErrorIs(t, kit.Err(reentrant.New(kit.Dial(t, s), kit.Name(t)).TryLock(t.Context())), lease.ErrBusy)
-		kit.Release(t, inner)
-	})
-}
-
-func TestTheMaximumHoldCountsFromTheFirstEntry(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		m := reentrant.New(kit.Dial(t, s), kit.Name(t), headwaiter.WithMaxHold(13*time.Second))
-		begun := time.Now()
-		outer := hold(t, t.Context(), m)
-		synctime.Pass(9 * time.Second)
-		inner := hold(t, outer.Context(), m)
-		kit.Release(t, outer)
-		require.ErrorIs(t, kit.Lost(t, inner), lease.ErrMaxHold)
-		require.InDelta(t, 13*time.Second, time.Since(begun), float64(300*time.Millisecond))
-		next := hold(t, t.Context(), reentrant.New(kit.Dial(t, s), kit.Name(t)))
-		require.Greater(t, next.Token(), outer.Token())
-		require.Empty(t, kit.Got(m.Inspect(t.Context()))(t).Suspects, "reaching the maximum is no offence")
-		kit.Release(t, next)
 	})
 }
 

@@ -211,31 +211,6 @@ func TestAnOwnerWithTwoReadsKeepsTheOther(t *testing.T) {
 	})
 }
 
-// The end of one of them may have to be sent again, which no call of the owner waits for.
-func TestAnOwnerKeepsTheOtherReadWhileTheEndOfOneHasNoAnswer(t *testing.T) {
-	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
-		m, other := locks(t, kit.Dial(t, s, kit.Over(d)), kit.Dial(t, s), headwaiter.WithLease(time.Minute))
-		mine := waitqueue.WithOwner(t.Context(), "job")
-		nobody, end := context.WithCancel(t.Context())
-		end()
-		for round := range 8 {
-			w := write(t, t.Context(), other)
-			calls := []*kit.Call[*lease.Lease]{kit.Lock(mine, m.RLock), kit.Lock(mine, m.RLock)}
-			kit.Waiting(t, 2, other.Inspect)
-			kit.Release(t, w)
-			reads := []*lease.Lease{calls[0].Value(t), calls[1].Value(t)}
-			d.Freeze(faults.ToServer)
-			if err := reads[round%2].Release(nobody); err != nil { // Nothing is sent where both are leases on one hold.
-				require.ErrorIs(t, err, lease.ErrUnconfirmed)
-			}
-			require.ErrorIs(t, kit.Lock(mine, m.Lock).Err(t), lease.ErrUpgrade)
-			d.Heal()
-			kit.Release(t, reads[1-round%2])
-		}
-		kit.Free(t, other)
-	})
-}
-
 func TestAHoldOfOneOwnerIsEnteredByBothKinds(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		m := rwlock.New(kit.Dial(t, s), kit.Name(t))

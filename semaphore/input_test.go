@@ -270,22 +270,6 @@ func TestKeysAreNotKeptForALeaseThatIsOver(t *testing.T) {
 	}
 }
 
-// A renewal for ten seconds must not take back what another hold has prolonged for an hour.
-func TestALongHoldOutlivesTheRenewalsOfAShortOne(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		long := semaphore.New(kit.Dial(t, s), kit.Name(t), 2, headwaiter.WithLease(time.Hour))
-		short, third := semaphore.New(kit.Dial(t, s), kit.Name(t), 2), semaphore.New(kit.Dial(t, s), kit.Name(t), 2)
-		a, b := take(t, long, 1), take(t, short, 1)
-		synctime.Pass(65 * time.Minute)
-		kit.Release(t, b)
-		synctime.Pass(2 * time.Minute)
-		require.NoError(t, a.Context().Err())
-		require.Greater(t, kit.Lives(t, s, lua.Semaphore.Keys("headwaiter", kit.Name(t))), time.Until(a.Deadline()))
-		require.ErrorIs(t, kit.Err(third.TryAcquire(t.Context(), 2)), lease.ErrBusy)
-		kit.Release(t, a)
-	})
-}
-
 // What a release hands on is above all that its client has seen, and the keys live for that token: the next is above it.
 func TestKeysLiveForATokenThatWasHandedOn(t *testing.T) {
 	kit.BubbleTwo(t, func(t *testing.T, s *redistest.Embedded, a, b *headwaiter.Client) {

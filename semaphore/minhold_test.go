@@ -9,7 +9,6 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
-	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/semaphore"
 )
@@ -26,20 +25,5 @@ func TestPermitsThatRestAreFreedByForceAndUnusedOnesAtOnce(t *testing.T) {
 		require.EqualValues(t, 1, kit.Got(m.Available(t.Context()))(t))
 		require.NoError(t, kit.Err(m.ForceRelease(t.Context(), l.Token())))
 		require.EqualValues(t, 3, kit.Got(m.Available(t.Context()))(t))
-	})
-}
-
-// A grant by message is short; its time is told before the call returns.
-func TestPermitsGrantedByMessageStayTaken(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		m, first := semaphore.New(kit.Dial(t, s), kit.Name(t), 3, headwaiter.WithMinHold(time.Minute)), semaphore.New(kit.Dial(t, s), kit.Name(t), 3)
-		held := kit.Got(first.Acquire(t.Context(), 3))(t)
-		c := kit.Go(func() (*lease.Lease, error) { return m.Acquire(t.Context(), 2) })
-		kit.Waiting(t, 1, m.Inspect)
-		kit.Release(t, held)
-		kit.Release(t, c.Value(t))
-		require.EqualValues(t, 1, kit.Got(first.Available(t.Context()))(t))
-		synctime.Pass(2 * time.Minute)
-		require.EqualValues(t, 3, kit.Got(first.Available(t.Context()))(t))
 	})
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
-	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
@@ -37,19 +36,6 @@ func TestWhoWaitsForMoreThanAResizeLeavesIsRefused(t *testing.T) {
 		require.ErrorIs(t, kit.Err(other.Acquire(t.Context(), 4)), lease.ErrTooLarge)
 		kit.Release(t, l)
 		available(t, other, 3)
-	})
-}
-
-func TestWhoWaitsForMoreThanAResizeLeavesIsRefusedThoughItsMessageIsLost(t *testing.T) {
-	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
-		x, far := semaphores(t, kit.Dial(t, s), kit.Dial(t, s, kit.Through(p)), 4, headwaiter.WithLease(time.Second))
-		l := take(t, x, 4)
-		large, small := queue(t, far, far, 3)[0], queue(t, x, x, 1)[0]
-		p.LosePushes(1<<30, func(push []string) bool { return push[0] == "message" })
-		require.NoError(t, x.Resize(t.Context(), 2))
-		kit.Fails(t, large.Err(t), lease.ErrTooLarge, "3 permits of 2")
-		kit.PassOn(t, l, small)
-		unused(t, x)
 	})
 }
 

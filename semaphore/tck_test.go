@@ -199,54 +199,6 @@ func TestAResizeThatIsNotAnsweredSaysSo(t *testing.T) {
 	})
 }
 
-// The first use of a name makes the semaphore, and that is refused as what would take of one that is there.
-func TestAFullMemoryRefusesNewCallsAndLeavesNothingOfThem(t *testing.T) {
-	s := kit.Start(t)
-	c := kit.Dial(t, s)
-	used, unused := semaphore.New(c, kit.Name(t), 3), semaphore.New(c, kit.Name(t)+":new", 3)
-	l := take(t, used, 1)
-	before := s.Keys()
-
-	s.Do("CONFIG", "SET", "maxmemory", "1")
-	for _, m := range []*semaphore.Semaphore{used, unused} {
-		require.ErrorContains(t, kit.Err(m.TryAcquire(t.Context(), 1)), "OOM")
-		require.ErrorContains(t, ask(t.Context(), m, 1).Err(t), "OOM")
-	}
-	require.ElementsMatch(t, before, s.Keys())
-	kit.Release(t, l)
-
-	s.Do("CONFIG", "SET", "maxmemory", "0")
-	kit.Release(t, take(t, unused, 3))
-}
-
-// So many calls a minute are so many also where those who call die at once.
-func TestAPermitThatIsNotRenewedLastsItsLeaseThoughItsProcessDiesWithTheCall(t *testing.T) {
-	const lasts = 10 * time.Second
-	for how, end := range map[string]func(t *testing.T, l *lease.Lease){
-		"handed on by a release": func(t *testing.T, l *lease.Lease) { kit.Release(t, l) },
-		"handed on by the end of a lease": func(t *testing.T, l *lease.Lease) {
-			require.ErrorIs(t, kit.Lost(t, l), lease.ErrMaxHold)
-		},
-	} {
-		kit.BubbleOf(t, how, func(t *testing.T, s *redistest.Embedded) {
-			d := faults.NewDialer(t, s.Dial)
-			opts := []semaphore.Option{headwaiter.WithLease(lasts), semaphore.WithoutRenewal()}
-			x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s, kit.Over(d)), 1, opts...)
-			first := take(t, x, 1)
-			waits := queue(t, y, x, 1)[0]
-			end(t, first)
-			waits.Value(t)
-			begun := time.Now()
-			d.Refuse()
-			d.Cut() // As of a process that is killed.
-			next := ask(t.Context(), x, 1).Value(t)
-			require.Greater(t, time.Since(begun), lasts*99/100-time.Second/10)
-			kit.Release(t, next)
-			d.Heal()
-		})
-	}
-}
-
 // A process that crowd.Start has started is this test binary, and ends here.
 func init() { crowd.Main() }
 

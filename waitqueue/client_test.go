@@ -122,30 +122,6 @@ func TestAClientThatHasNothingToDoHasNoTimersAndNoSubscriptions(t *testing.T) {
 	})
 }
 
-func TestAHotLockKeepsItsSubscriptionAndALockOutOfUseDropsIt(t *testing.T) {
-	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
-		a, b := dial(t, s), dial(t, s)
-		pass := func(from, to *Client) {
-			l := must.Got(queueOf(from, "hot").Acquire(t.Context()))(t)
-			next := acquire(t.Context(), queueOf(to, "hot"))
-			synctime.Pass(50 * time.Millisecond)
-			require.NoError(t, l.Release(t.Context()))
-			require.NoError(t, (<-next).Release(t.Context()))
-			synctime.Pass(60 * time.Millisecond) // Less than the subscription lingers.
-		}
-		for range 100 {
-			pass(a, b)
-			pass(b, a)
-		}
-		require.Equal(t, uint64(1), a.Stats().Subscribes)
-		require.Equal(t, uint64(1), b.Stats().Subscribes)
-		synctime.Pass(10 * time.Second) // The last hand-off is looked after, too.
-		require.Empty(t, s.List("PUBSUB", "CHANNELS"))
-		pass(a, b)
-		require.Equal(t, uint64(2), b.Stats().Subscribes)
-	})
-}
-
 func TestNewTakesTheConnectionsOfItsCallerAndLeavesThemOpen(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, s redistest.Backend) {

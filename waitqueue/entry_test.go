@@ -1,17 +1,12 @@
 package waitqueue
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/headwaiter/headwaiter/internal/core"
-	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
@@ -42,69 +37,6 @@ func TestAMessageOfAnotherKindOfPrimitiveIsLeftOut(t *testing.T) {
 func entryOf(q Queue) *entry {
 	e, _ := q.client.site(q.keys.Site).(*entry)
 	return e
-}
-
-// What has just been used, and has no ticket, is what the next call is about to need.
-func TestASiteThatWasJustUsedIsNotRetired(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := dial(t, redistest.Bubble(t))
-		q := queueOf(c, "name")
-		q.Subscribe()
-		s := entryOf(q)
-		synctime.Pass(c.opts.Linger - 1)
-		q.Subscribe()
-		s.act.Lock()
-		s.perform(&core.Effect{Do: core.Retire}) // The tick that was due at the same moment.
-		s.act.Unlock()
-		synctest.Wait()
-		require.Same(t, s, entryOf(q))
-		synctime.Pass(2 * c.opts.Linger)
-		require.Nil(t, entryOf(q))
-	})
-}
-
-// An end without a ticket is answered with a grant that its client has not confirmed. Nobody gives it back who does not
-// know its ticket because his site was retired meanwhile.
-func TestASiteIsNotRetiredBeforeTheEndOfWhatHasNoTicket(t *testing.T) {
-	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
-		a, b := dial(t, s), dial(t, s)
-		qa, qb := queueOf(a, "name"), queueOf(b, "name")
-		l := must.Got(qa.Acquire(t.Context()))(t)
-		require.NoError(t, l.Release(t.Context()))
-		old := entryOf(qa)
-		at := time.Now().Add(1500 * time.Millisecond)
-		lostUnderAnOldNumber(old, qa.binding, at)
-		synctime.Pass(5 * a.opts.Linger)
-		l = must.Got(qb.Acquire(t.Context()))(t)
-		mine := acquire(t.Context(), qa)
-		synctime.Pass(100 * time.Millisecond)
-		next := acquire(t.Context(), qb)
-		synctime.Pass(time.Until(at) - 10*time.Millisecond)
-		require.NoError(t, l.Release(t.Context()))
-		l = <-mine
-		synctime.Pass(time.Second)
-		require.Zero(t, a.Stats().GivenBack)
-		require.Empty(t, next)
-		require.NoError(t, context.Cause(l.Context()))
-		require.NoError(t, l.Release(t.Context()))
-		require.NoError(t, (<-next).Release(t.Context()))
-		synctime.Pass(10 * time.Second)
-		require.Nil(t, entryOf(qa))
-	})
-}
-
-// lostUnderAnOldNumber has a request go without an answer until a time, whose ticket has another number since.
-func lostUnderAnOldNumber(e *entry, q *binding, until time.Time) {
-	ticket := q.newTicket(context.Background())
-	ticket.entry = e
-	f := failure(io.EOF)
-	x := e.begin()
-	e.lock.Register(&x.Input, &ticket.Ticket)
-	request, _ := e.lock.BeginAcquire(&x.Input, &ticket.Ticket, wire.Wait, x.Now)
-	request.Text = q.client.id() + ":999:x:1:10000:2000"
-	e.lock.OnAcquireReply(&x.Input, &request, core.Attempt{Sent: x.Now, Expires: until}, &wire.Reply{}, &f, nil)
-	e.lock.Finish(&x.Input, &ticket.Ticket)
-	e.end(x)
 }
 
 // All clients that wait for a name look about 200 times a second together, and each at least every other second if they
@@ -153,45 +85,4 @@ func TestLooksBecomeRarerWithTheNumberOfClientsThatWait(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A server that is back may have forgotten the newest of a client's tickets. The look that names all of them is repeated as
-// that.
-func TestALookAtAllTicketsThatFailsIsRepeatedAsOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const tickets, forgotten = 150, 25 // A check names 100.
-		s := redistest.Bubble(t)
-		d := faults.NewDialer(t, s.Dial)
-		o := s.Option()
-		o.DialCtxFn = d.DialCtx
-		c := must.Got(Dial(Options{Redis: o, Name: "test"}))(t)
-		defer func() { _ = c.Shutdown(context.Background()) }()
-		l := must.Got(queueOf(dial(t, s), "name").Acquire(t.Context()))(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		var calls []<-chan *lease.Lease
-		for range tickets {
-			calls = append(calls, acquire(ctx, queueOf(c, "name")))
-			synctime.Pass(5 * time.Millisecond)
-		}
-		synctime.Pass(10 * time.Second)
-		q := queueOf(c, "name")
-		queue := q.keys.All()[1]
-		require.EqualValues(t, tickets, s.Int("ZCARD", queue))
-
-		s.Do("ZREMRANGEBYRANK", queue, fmt.Sprint(-forgotten), "-1")
-		d.LoseReplies(1, func(words []string) bool { return len(words) > 1 && words[1] == lua.Fairlock.Check.SHA })
-		at := entryOf(q)
-		at.act.Lock()
-		at.listener.Reconnect()
-		at.act.Unlock()
-		synctime.Pass(time.Minute)
-		lost, _ := d.Lost()
-		require.Equal(t, 1, lost)
-		require.EqualValues(t, tickets, s.Int("ZCARD", queue))
-		cancel()
-		for _, call := range calls {
-			require.Nil(t, <-call)
-		}
-		require.NoError(t, l.Release(t.Context()))
-	})
 }

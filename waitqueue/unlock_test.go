@@ -14,7 +14,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
-	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -142,21 +141,6 @@ func TestUnlocksWithoutAnAnswerCostNoGoroutines(t *testing.T) {
 	})
 }
 
-// What a lease is over of that a server does not answer is not sent for ever.
-func TestAnUnlockIsGivenUpWhenItsLeaseIsOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, mine, _ := pair(t)
-		l := must.Got(benchQueue(mine, 0).Acquire(t.Context()))(t)
-		d.Drop(faults.ToServer)
-		defer d.Heal()
-		l.Unlock()
-		site := entryOf(benchQueue(mine, 0))
-		require.True(t, site.unsettled())
-		time.Sleep(lease.DefaultLease + 10*time.Second) // Of the bubble.
-		require.False(t, site.unsettled(), fmt.Sprint(mine.Stats()))
-	})
-}
-
 // A program that ends right behind an Unlock, with Close deferred above, has given back.
 func TestCloseWaitsForAnUnlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -176,23 +160,6 @@ func primed(t *testing.T, c *Client) {
 	for range 3 {
 		must.Got(benchQueue(c, 0).Acquire(t.Context()))(t).Unlock()
 	}
-}
-
-// The end of a hold for which a call of the same client waits is sent at once.
-func TestAnUnlockDoesNotLingerWhereACallWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, mine, _ := pair(t)
-		q := benchQueue(mine, 1)
-		primed(t, mine)
-		l := must.Got(q.Acquire(t.Context()))(t)
-		begun, got := time.Now(), make(chan *lease.Lease)
-		go func() { got <- must.Got(q.Acquire(t.Context()))(t) }()
-		synctest.Wait()
-		l.Unlock()
-		next := <-got
-		require.Less(t, time.Since(begun), linger)
-		require.NoError(t, next.Release(t.Context()))
-	})
 }
 
 // A call that waits for an end does not wait for it to linger.
@@ -321,104 +288,5 @@ func TestAReleaseIsAnsweredBesideAWordOfForce(t *testing.T) {
 		require.ErrorIs(t, h.conclude(t.Context(), &answer{Head: wire.Head{Status: wire.Refused}}), lease.ErrLost)
 		synctest.Wait()
 		require.NoError(t, l.Release(t.Context()))
-	})
-}
-
-// Anybody with the right to publish may say so: it costs one renewal of that hold, and nothing where there is none.
-func TestAWordOfForceRenewsTheHoldThatItIsAboutAndNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := dial(t, redistest.Bubble(t))
-		q := c.Queue(lua.Semaphore, "name", Terms{Lease: lease.DefaultLease, Shared: true}).
-			Nested(Independent).Says(nil, "3").For(wire.Permit, 1)
-		var held []*lease.Lease
-		for range 3 {
-			l := must.Got(q.Acquire(t.Context()))(t)
-			held = append(held, l)
-		}
-		synctime.Pass(time.Second)
-		ends := func() (all []time.Time) {
-			for _, l := range held {
-				all = append(all, l.Deadline())
-			}
-			return all
-		}
-		before, renewed := ends(), c.Stats().Renewals
-		hear := func(ticket string) {
-			c.told(fmt.Sprintf("%c %s %s", wire.MessageForced, ticket, q.keys.Lock))
-			synctest.Wait()
-		}
-		one := q.shareOf(held[1]).hold.ticket
-		stranger := wire.Ticket{Client: c.ID(), Number: 100, Kind: wire.Permit, Permits: 1, Lease: lease.DefaultLease, Grant: time.Second}
-		hear(stranger.String())
-		require.Equal(t, renewed, c.Stats().Renewals)
-		require.Equal(t, before, ends())
-
-		hear(one.Text)
-		require.Equal(t, renewed+1, c.Stats().Renewals)
-		after := ends()
-		require.Equal(t, before[0], after[0])
-		require.Equal(t, before[1].Add(time.Second), after[1])
-		require.Equal(t, before[2], after[2])
-		for _, l := range held {
-			require.NoError(t, l.Release(t.Context()))
-		}
-	})
-}
-
-// A clock of the server that steps forward, by less than the leases have left, makes the next renewals late by their
-// not-after. They are sent again, by the clock as it is now.
-func TestARenewalThatCameLateIsSentAgain(t *testing.T) {
-	for _, holds := range []int{1, 3} {
-		t.Run(fmt.Sprint(holds), func(t *testing.T) {
-			redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
-				c := dial(t, s)
-				var held []*lease.Lease
-				for i := range holds {
-					l := must.Got(queueOf(c, fmt.Sprint("name", i)).Acquire(t.Context()))(t)
-					held = append(held, l)
-				}
-				s.Miniredis().SetTime(time.Now().Add(lease.DefaultLease * 2 / 3)) // And there it stands.
-				synctime.Pass(lease.DefaultLease / 2)
-				require.EqualValues(t, holds, c.Stats().Late)
-				require.EqualValues(t, 2*holds, c.Stats().Renewals, "each twice, the second time at once")
-				synctime.Pass(2 * lease.DefaultLease)
-				for _, l := range held {
-					require.NoError(t, l.Context().Err())
-					require.NoError(t, l.Release(t.Context()))
-				}
-			})
-		})
-	}
-}
-
-func TestALookAndAnAskThatCameLateAreSentAgain(t *testing.T) {
-	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
-		holder, c := dial(t, s), dial(t, s)
-		of := func(c *Client, name string) Queue { return c.Queue(lua.Fairlock, name, Terms{Lease: time.Hour}) }
-		l := must.Got(of(holder, "name").Acquire(t.Context()))(t)
-		next := acquire(t.Context(), of(c, "name"))
-		synctime.Pass(3 * time.Second)
-		synctest.Wait()
-		before := c.Stats()
-		s.Miniredis().SetTime(time.Now().Add(time.Minute))
-		after := before
-		for range 300 {
-			if after = c.Stats(); after.Checks > before.Checks {
-				break
-			}
-			synctime.Pass(10 * time.Millisecond)
-			synctest.Wait() // A look may be under way.
-		}
-		require.Equal(t, before.Late+1, after.Late)
-		require.Equal(t, before.Checks+2, after.Checks, "one that came late, and one at once")
-
-		s.Miniredis().SetTime(time.Now().Add(2 * time.Minute))
-		began := time.Now()
-		other := must.Got(of(c, "other").Acquire(t.Context()))(t)
-		require.Equal(t, began, time.Now())
-		require.Equal(t, after.Late+1, c.Stats().Late)
-		require.NoError(t, other.Release(t.Context()))
-		require.NoError(t, l.Release(t.Context()))
-		require.NoError(t, (<-next).Release(t.Context()))
 	})
 }

@@ -31,7 +31,8 @@ func TestTheMarginIsAPartOfTheLease(t *testing.T) {
 func TestAHoldIsRenewedAfterAThirdOfItsLease(t *testing.T) {
 	w := subscribed(t)
 	h := w.holding("a", nil)
-	require.Equal(t, "attend a", w.pass(3*time.Second))
+	require.Empty(t, w.pass(attendAfter-1), "a short hold listens for nothing")
+	require.Equal(t, "attend a", w.pass(3*time.Second-attendAfter+1))
 	require.Equal(t, "renew a", w.pass(time.Second/3))
 	sent := w.renewal(h)
 	require.Equal(t, Renewal{Text: h.Ticket.Text, Token: h.Token, Lasts: 10 * time.Second}, sent)
@@ -150,6 +151,13 @@ func TestAMessageOfForceHurriesARenewal(t *testing.T) {
 	w.do(func(x *Input) { w.l.OnForced(x, a.Text) })
 	w.take(a)
 	require.Equal(t, "renew a", w.pass(0), "also before its call took it")
+
+	w = newWorld(t, func(c *Config, _ *Subscription) { c.Several = true })
+	w.holding("a", nil)
+	h = w.holding("b", nil)
+	forced()
+	w.do(func(x *Input) { w.l.OnForced(x, "C:9:x:1:10000:2000") })
+	require.Equal(t, "renew b", w.pass(0), "no other")
 }
 
 func TestTheLastRenewalIsToTheMaximum(t *testing.T) {
@@ -381,6 +389,12 @@ func TestAHoldThatNobodyUsesIsShortAndGivenBackInTime(t *testing.T) {
 	w.pass(100 * time.Millisecond)
 	sent = w.renewal(h)
 	require.Equal(t, []any{2 * time.Second, false}, []any{sent.Lasts, sent.Idle}, "the renewal without an answer may come after it, and make it short")
+	w.renewed(h, sent, w.granted(h.Token, sent.Lasts), answered)
+	w.pass(2 * time.Second / 3)
+	w.renewed(h, w.renewal(h), wire.Reply{}, errLost)
+	expires = w.attempt().Expires // So may this one.
+	w.pass(100 * time.Millisecond)
+	sent = w.renewal(h)
 	for sent.Lasts == 2*time.Second {
 		require.True(t, w.now.Before(expires))
 		w.renewed(h, sent, w.granted(h.Token, sent.Lasts), answered)
@@ -415,6 +429,12 @@ func TestAWishWaitsForTheSubscription(t *testing.T) {
 	w.renew(h)
 	require.Equal(t, unsaid, h.wish)
 	require.Equal(t, "renew a", w.pass(time.Second), "no message comes: each renewal looks")
+	w.released(w.release(h), wire.Done, answered)
+	h = w.holding("b", func(t *Ticket) { t.MaxHold = 5 * time.Second })
+	w.do(func(x *Input) { w.l.Wish(x, h, false) })
+	require.Contains(t, w.pass(0), "renew b")
+	w.renew(h)
+	require.Contains(t, w.pass(time.Second), "renew b", "also after the last one")
 }
 
 func TestANameStaysTakenForItsMinimumHold(t *testing.T) {

@@ -141,6 +141,12 @@ func TestAStaleGrantIsConfirmedByARenewal(t *testing.T) {
 	w.message(a, 7, time.Second)
 	require.Equal(t, "wake a", w.message(a, 8, 0), "a newer grant needs no renewal")
 	require.EqualValues(t, 8, w.take(a).Token)
+
+	w = subscribed(t)
+	a = w.ticket("a", func(t *Ticket) { t.MaxHold = 5 * time.Second })
+	w.message(a, 7, time.Second)
+	w.confirm(a, w.granted(7, 10*time.Second), answered)
+	require.Equal(t, w.now.Add(4*time.Second), w.take(a).limit, "its maximum counts from the grant")
 }
 
 func TestAGrantThatTheServerRefusesRanOut(t *testing.T) {
@@ -276,6 +282,17 @@ func TestAGrantIsMadeLongerBeforeItsCallReturns(t *testing.T) {
 	w.message(a, 7, 0)
 	may, _ := w.mayTake(a, false)
 	require.True(t, may, "of several names that is told once all are held")
+
+	w = subscribed(t)
+	a = w.ticket("a", func(t *Ticket) { t.MinHold = time.Second })
+	w.message(a, 7, 0)
+	w.mayTake(a, true)
+	for _, aged := range []bool{true, false} {
+		w.do(func(x *Input) {
+			sent, _ := w.l.BeginConfirm(x, a, w.now, aged)
+			require.Equal(t, !aged, sent.Stays, "a call that waits for the server's age has not returned the hold")
+		})
+	}
 }
 
 func TestAGrantWaitsForWhatItsCallWantsOfTheServer(t *testing.T) {

@@ -73,6 +73,18 @@ func TestAReleaseIsSentAgainAfterTheNotAfterOfALostRequest(t *testing.T) {
 	require.Equal(t, "timer +10ms, send a +3s", effects, "it was in flight when the release was sent")
 	w.released(d, wire.Done, answered)
 	require.Equal(t, 1, w.l.tickets.Len())
+
+	w = subscribed(t)
+	a = w.ticket("a", func(t *Ticket) { t.Permits = 5 })
+	w.asked(a)
+	w.replied(a, wire.Reply{}, errLost)
+	w.asked(a)
+	w.replied(a, w.granted(7, 10*time.Second), answered)
+	h := w.take(a)
+	w.do(func(x *Input) { w.l.Pass(x, h) })
+	d = w.release(h)
+	require.EqualValues(t, 8, d.Token)
+	require.Equal(t, "acknowledge a, send a +3s, owe no more a", w.released(d, wire.Done, answered), "what the late request takes has another token")
 }
 
 func TestARequestUnderAnOldNumberIsReleasedAfterItsNotAfter(t *testing.T) {
@@ -88,9 +100,12 @@ func TestARequestUnderAnOldNumberIsReleasedAfterItsNotAfter(t *testing.T) {
 	require.Len(t, w.l.leaving, 1)
 	until, _ := w.l.Left(w.last[nil])
 	require.Equal(t, w.now.Add(13*time.Second), until)
+	require.False(t, w.last[nil].Rests)
 	w.message(a, 8, 2*time.Second)
+	a.Inherits = true
 	effects, _ = w.confirm(a, wire.Reply{Status: wire.Refused}, answered)
 	require.Equal(t, "send a' +3s, wake a, timer now", effects, "and the number after it, while that request may run")
+	require.True(t, w.last[nil].Rests, "who gave the hold that it adopted has used it")
 }
 
 func TestAReleaseThatIsNotAnsweredIsRepeatedUntilTheLeaseIsOver(t *testing.T) {

@@ -250,7 +250,7 @@ func TestALookGoesOnWhereMoreIsToBeSeen(t *testing.T) {
 
 func TestAFailedCheckIsRepeatedUnlessNobodyCanMendIt(t *testing.T) {
 	w := subscribed(t, latch)
-	a := w.waits("a", 5)
+	a, b := w.waits("a", 5), w.waits("b", 5)
 	w.do(w.e.Poll)
 	c, _ := w.begins()
 	_, effects := w.answers(c, errLost, 0)
@@ -258,8 +258,9 @@ func TestAFailedCheckIsRepeatedUnlessNobodyCanMendIt(t *testing.T) {
 	require.Equal(t, "check", w.pass(6*time.Millisecond))
 	c, _ = w.begins()
 	_, effects = w.answers(c, errBroken, 0)
-	require.Equal(t, "stop a, wake a", effects)
+	require.Equal(t, "stop a, wake a, stop b, wake b", effects, "also the one that the check did not name")
 	require.ErrorIs(t, a.Refused, errBroken.Advice)
+	require.ErrorIs(t, b.Refused, errBroken.Advice)
 	require.Equal(t, core.Fail, w.does(a))
 }
 

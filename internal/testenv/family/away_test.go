@@ -272,51 +272,6 @@ func TestARequestThatWaitsForOthersSaysThatRedisIsAway(t *testing.T) {
 	})
 }
 
-// A call that ends while a look is under way takes the server for silent once that has taken long. One that was never
-// answered says so however short it was.
-func TestALookUnderWayCountsOnceItIsSlow(t *testing.T) {
-	for name, x := range map[string]struct {
-		names   []string
-		pending time.Duration
-		away    bool
-	}{
-		"slow":             {[]string{"a"}, retry.SlowAnswer + 50*time.Millisecond, true},
-		"young":            {[]string{"a"}, retry.SlowAnswer - 50*time.Millisecond, false},
-		"slow, of several": {[]string{"a", "b", "c"}, retry.SlowAnswer + 50*time.Millisecond, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
-				holder, c := kit.Dial(t, s), kit.Dial(t, s, kit.Over(d))
-				defer d.Heal()
-				ctx, cancel := context.WithCancel(t.Context())
-				var calls []*kit.Call[*lease.Lease]
-				for _, name := range x.names {
-					kit.Got(fairlock.New(holder, name, headwaiter.WithLease(time.Hour)).Lock(t.Context()))(t)
-					calls = append(calls, kit.Lock(ctx, fairlock.New(c, name).Lock))
-				}
-				synctime.Pass(30 * time.Second)
-				silence(d)
-				for looks := c.Stats().Checks; c.Stats().Checks == looks; {
-					synctime.Pass(time.Millisecond)
-				}
-				synctime.Pass(x.pending)
-				cancel()
-				away := 0
-				for _, call := range calls {
-					err := call.Err(t)
-					require.ErrorIs(t, err, context.Canceled)
-					if errors.Is(err, headwaiter.ErrUnavailable) {
-						away++
-					}
-				}
-				require.Equal(t, x.away, away > 0)
-				brief := fairlock.New(c, "other", headwaiter.WithMaxWait(10*time.Millisecond))
-				kit.Fails(t, kit.Err(brief.Lock(t.Context())), headwaiter.ErrUnavailable)
-			})
-		})
-	}
-}
-
 // The calls of a cohort that one asks for know what that one does. Who waits for a call of the same client does not wait
 // for Redis.
 func TestACallBehindOneOfItsOwnClientSaysWhetherThatWaitsForRedis(t *testing.T) {
