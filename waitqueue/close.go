@@ -2,8 +2,6 @@ package waitqueue
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/core"
@@ -45,12 +43,8 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	for _, s := range c.sites {
 		sites = append(sites, s)
 	}
-	layers := slices.Collect(maps.Values(c.layers))
 	c.mu.Unlock()
 	defer close(c.gone)
-	for _, l := range layers {
-		l.Close()
-	}
 	var o outbox.Outstanding
 	now := time.Now()
 	for _, s := range sites {

@@ -38,6 +38,17 @@ func TestAMessageOfAnotherKindOfPrimitiveIsLeftOut(t *testing.T) {
 	}
 }
 
+// subscribe makes the client subscribe to the name of a queue, before a call has to wait.
+func subscribe(q Queue) {
+	c := q.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.entryLocked(q.binding)
+	x := e.begin()
+	e.lock.Listen(&x.Input)
+	e.end(x)
+}
+
 // entryOf is what a client has of the name of a queue; nil if it has nothing.
 func entryOf(q Queue) *entry {
 	e, _ := q.client.known(q.keys.Site).(*entry)
@@ -49,10 +60,10 @@ func TestASiteThatWasJustUsedIsNotRetired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := dial(t, redistest.Bubble(t))
 		q := queueOf(c, "name")
-		q.Subscribe()
+		subscribe(q)
 		s := entryOf(q)
 		synctime.Pass(c.opts.Linger - 1)
-		q.Subscribe()
+		subscribe(q)
 		s.act.Lock()
 		s.do(nil, &core.Effect{Do: core.Retire}) // The tick that was due at the same moment.
 		s.act.Unlock()

@@ -62,7 +62,6 @@ var layers = map[string][]string{
 	"internal/terms":    {"internal/wire", "lease", "observe", "internal/conn", "internal/names", rueidis}, // What can be set.
 	// L2
 	"waitqueue":        {"internal/wire", "internal/core", "internal/event", "lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/outbox", "internal/outside", "internal/renewals", "internal/retry", "internal/terms", "internal/timers", rueidis, uuid},
-	"internal/cohort":  {"lease", "internal/retry", "waitqueue"},                                    // Calls that pass a hold on; fairlock uses it.
 	"internal/several": {"lease", "internal/conn", "internal/names", "internal/retry", "waitqueue"}, // All or none of several names; multilock uses it.
 	// L3: what a program imports first. Nothing below imports it.
 	".": {"lease", "internal/conn", "waitqueue", rueidis},
@@ -70,7 +69,7 @@ var layers = map[string][]string{
 	"doctor":  {".", "lua", "internal/retry", "waitqueue", rueidis},
 	"inspect": {".", "internal/wire", "lua", "lease", "internal/outside", "internal/retry", "waitqueue", rueidis},
 	// L4: they never import each other.
-	"fairlock":  append([]string{"internal/cohort"}, primitive...),
+	"fairlock":  primitive,
 	"reentrant": alone,
 	"rwlock":    alone,
 	"semaphore": alone,
