@@ -220,10 +220,15 @@ func TestAWishOfALeaseThatWasReleasedIsNobodys(t *testing.T) {
 		}},
 	} {
 		kit.BubbleOf(t, when, func(t *testing.T, s *redistest.Embedded) {
-			m, other := fairlock.New(kit.Dial(t, s), kit.Name(t), c.opts...), fairlock.New(kit.Dial(t, s), kit.Name(t))
+			client := kit.Dial(t, s)
+			m, other := fairlock.New(client, kit.Name(t), c.opts...), fairlock.New(kit.Dial(t, s), kit.Name(t))
 			l := hold(t, m)
 			next := c.then(t, m, l)
+			synctime.Pass(time.Second) // What is wanted all the time has been said.
+			renewals := client.Stats().Renewals
 			wish(l)
+			synctime.Pass(time.Millisecond)
+			require.Equal(t, renewals, client.Stats().Renewals, "nothing is asked for")
 			call := kit.Lock(t.Context(), other.Lock)
 			synctime.Pass(time.Second)
 			if next != nil {
