@@ -59,6 +59,7 @@ func (q *Cohort) Try(ctx context.Context) (*lease.Lease, error) {
 type cohort struct {
 	core.Cohort
 	entry *entry
+	lent  *lent // the last hold
 }
 
 // cohortKey finds a cohort among those of its name.
@@ -68,42 +69,40 @@ type cohortKey struct {
 	keep   time.Duration
 }
 
-// cohort returns the cohort of a queue. mu is held.
-func (e *entry) cohort(q *Cohort) *cohort {
+// cohortLocked returns the cohort of a name.
+func (q *Cohort) cohortLocked(e *entry) *cohort {
 	key := cohortKey{q.terms, q.passes, q.keep}
-	co := e.cohorts[key]
-	if co == nil {
-		if e.cohorts == nil {
-			e.cohorts = make(map[cohortKey]*cohort)
-		}
-		co = &cohort{entry: e}
-		co.Owner = co
-		e.lock.Begin(&co.Cohort, q.passes, q.keep)
-		e.cohorts[key] = co
+	if known := e.cohorts[key]; known != nil {
+		return known.Owner.(*cohort)
 	}
+	if e.cohorts == nil {
+		e.cohorts = make(map[cohortKey]*core.Cohort)
+	}
+	co := &cohort{entry: e}
+	co.Owner = co
+	e.lock.Begin(&co.Cohort, q.passes, q.keep)
+	e.cohorts[key] = &co.Cohort
 	return co
 }
 
-// lent returns what the cohort has, and what the core wants to know of it; nothing while its leader waits. mu is held.
-func (co *cohort) lent() (u *lent, v core.Leases) {
-	if h := co.Hold(); h != nil {
-		u = h.Ticket.Owner.(*caller).ticket.hold.lent
-		v = u.leases()
+// lentLocked returns what the cohort has, and what the core wants to know of that; nothing while its leader waits.
+func (co *cohort) lentLocked() (u *lent, v core.Leases) {
+	if co.Hold == nil {
+		return nil, v
 	}
-	return u, v
+	return co.lent, co.lent.leases()
 }
 
-// A mate is a call of a cohort that does not find a kept hold.
-type mate struct {
+// A follower is a call of a cohort that does not find a kept hold.
+type follower struct {
 	Claim
-	place  core.Mate
+	place  core.Follower
 	called chan struct{} // closed when it has the hold, leads, or has failed; nil if it led at once
 	lease  *lease.Lease  // if it was passed the hold
 	gone   error         // why its wait is over, if it is
 
-	entered bool          // its acquire request goes with the release of the hold before
-	sent    chan struct{} // closed when that is answered
-	err     error         // why it could not be made known
+	sent chan struct{} // closed when its acquire request is answered that goes with the release of the hold before
+	err  error         // why it could not be made known
 }
 
 // join has a call use the hold that is kept, wait for its turn, or lead.
@@ -120,12 +119,12 @@ func (q *Cohort) join(ctx context.Context, mode string) (*lease.Lease, error) {
 	e := c.entryLocked(q.binding)
 	x := e.begin()
 	c.mu.Unlock()
-	co := e.cohort(q)
-	u, v := co.lent()
+	co := q.cohortLocked(e)
+	u, v := co.lentLocked()
 	turn := co.Join(&x.Input, c.servers.Doubtful(), v)
 	e.act.Lock()
 	if u != nil && turn != core.Later {
-		c.kept.remove(co)
+		co.unkept()
 	}
 	if turn == core.Uses {
 		l := u.pass(x, &claim, u.told.Note())
@@ -133,66 +132,66 @@ func (q *Cohort) join(ctx context.Context, mode string) (*lease.Lease, error) {
 		return l, nil
 	}
 	claim.tells()
-	m := &mate{Claim: claim}
+	f := &follower{Claim: claim}
 	waits := turn == core.Later && mode == wire.Wait
 	if waits {
-		m.place.Owner, m.called = m, make(chan struct{})
-		co.Wait(&x.Input, &m.place)
+		f.place.Owner, f.called = f, make(chan struct{})
+		co.Wait(&x.Input, &f.place)
 	}
 	e.endActing(x)
 	switch {
 	case waits:
-		return co.await(m)
+		return co.await(f)
 	case turn == core.Later:
-		return nil, m.giveUp(lease.ErrBusy) // Another call of the client has it, or is about to.
+		return nil, f.giveUp(lease.ErrBusy) // Another call of the client has it, or is about to.
 	case u != nil:
 		_ = u.giveBack(retry.Over, nil)
 	}
-	return co.lead(m)
+	return co.lead(f)
 }
 
-// await is a mate's wait for its turn.
-func (co *cohort) await(m *mate) (*lease.Lease, error) {
+// await is a follower's wait for its turn.
+func (co *cohort) await(f *follower) (*lease.Lease, error) {
 	select {
-	case <-m.called:
-	case <-m.ctx.Done():
+	case <-f.called:
+	case <-f.ctx.Done():
 		co.entry.mu.Lock()
-		left := co.Leave(&m.place)
+		left := co.Leave(&f.place)
 		co.entry.mu.Unlock()
 		if left {
-			return nil, m.giveUp(nil)
+			return nil, f.giveUp(nil)
 		}
-		<-m.called // Somebody is about to.
+		<-f.called // Somebody is about to.
 	}
 	switch {
-	case m.lease != nil:
-		return m.lease, nil
-	case m.gone != nil:
-		return nil, m.giveUp(m.gone)
+	case f.lease != nil:
+		return f.lease, nil
+	case f.gone != nil:
+		return nil, f.giveUp(f.gone)
 	}
-	return co.lead(m)
+	return co.lead(f)
 }
 
-// goOn lets a mate go on that leads now, or whose wait is over for a reason.
-func (m *mate) goOn(why error) {
-	m.gone = why
-	close(m.called)
+// goOn lets a follower go on that leads now, or whose wait is over for a reason.
+func (f *follower) goOn(why error) {
+	f.gone = why
+	close(f.called)
 }
 
 // giveUp ends a call that has not asked, and returns why, with the time that it has waited. No cause stands for the end of its
 // context; then the call that has asked for the others tells whether the server answers.
-func (m *mate) giveUp(cause error) error {
-	silent := cause == nil && Queue{m.queue}.Silent()
-	cause = cmp.Or(cause, retry.WhyEnded(m.ctx))
+func (f *follower) giveUp(cause error) error {
+	silent := cause == nil && Queue{f.queue}.Silent()
+	cause = cmp.Or(cause, retry.WhyEnded(f.ctx))
 	if errors.Is(cause, lease.ErrBusy) {
-		return m.failed(cause)
+		return f.failed(cause)
 	}
-	return m.failed(&lease.WaitError{Place: -1, Waited: time.Since(m.wait.begun), Err: cause, Unanswered: silent})
+	return f.failed(&lease.WaitError{Place: -1, Waited: time.Since(f.wait.begun), Err: cause, Unanswered: silent})
 }
 
 // lead asks for a hold, and waits for it.
-func (co *cohort) lead(m *mate) (*lease.Lease, error) {
-	own, err := m.ask()
+func (co *cohort) lead(f *follower) (*lease.Lease, error) {
+	own, err := f.ask()
 	e := co.entry
 	if err != nil {
 		x := e.begin()
@@ -200,7 +199,7 @@ func (co *cohort) lead(m *mate) (*lease.Lease, error) {
 		e.end(x)
 		return nil, err
 	}
-	h := m.wait.ticket.hold
+	h := f.wait.ticket.hold
 	if h.ticket.entry != e { // The client has another identity since, and the cohort has ended.
 		return own, nil
 	}
@@ -209,7 +208,7 @@ func (co *cohort) lead(m *mate) (*lease.Lease, error) {
 	x := e.begin()
 	co.OnHold(&x.Input, &h.Hold)
 	e.act.Lock()
-	h.lent = u
+	co.lent, h.cohort = u, co
 	l := u.lend(own.Context(), own.Waited())
 	if h.Gone != nil {
 		u.use.keeper.Lose(h.Gone)
@@ -218,31 +217,31 @@ func (co *cohort) lead(m *mate) (*lease.Lease, error) {
 	return l, nil
 }
 
-// ask waits for a hold of the mate's own, unless its request goes with the release of the hold before.
-func (m *mate) ask() (*lease.Lease, error) {
-	if !m.entered {
-		m.enter(m.called != nil)
+// ask asks for a hold, unless the release of the hold before has taken the request along, and waits for it.
+func (f *follower) ask() (*lease.Lease, error) {
+	if f.wait.entry == nil && f.err == nil {
+		f.enter(f.called != nil)
 	}
-	if m.sent != nil {
+	if f.sent != nil {
 		select {
-		case <-m.sent:
-		case <-m.ctx.Done():
+		case <-f.sent:
+		case <-f.ctx.Done():
 		}
 	}
-	if m.err != nil {
-		return nil, m.err
+	if f.err != nil {
+		return nil, f.err
 	}
-	return m.Await(m.ctx)
+	return f.Await(f.ctx)
 }
 
 // enter makes the call known. One that is late, because it has waited for others, has the place of the time at which it came. It has
 // no place of its own where the server's clock has stepped back: a new arrival could then come before those given earlier.
-func (m *mate) enter(late bool) {
-	servers := m.queue.client.servers
-	if now, ok := servers.NodeOf(m.queue.keys.Lock).Clock.Steady(); ok && late {
-		m.arrival = now.Add(-time.Since(m.wait.begun)).UnixMicro() - m.queue.terms.HeadStart()
+func (f *follower) enter(late bool) {
+	servers := f.queue.client.servers
+	if now, ok := servers.NodeOf(f.queue.keys.Lock).Clock.Steady(); ok && late {
+		f.arrival = now.Add(-time.Since(f.wait.begun)).UnixMicro() - f.queue.terms.HeadStart()
 	}
-	m.entered, m.err = true, m.Enter(m.wait.begun)
+	f.err = f.Enter(f.wait.begun)
 }
 
 // A lent hold is one that the calls of a cohort use, one after the other. Its own lease is none of theirs, and lasts as long as
@@ -288,23 +287,25 @@ func (u *lent) release(ctx context.Context) error {
 	turn, next := co.OnRelease(&x.Input, &u.Hold, c.servers.Doubtful(), v)
 	e.act.Lock()
 	u.more = u.more[:0]
-	var m *mate
+	var f *follower
 	if next != nil {
-		m = next.Owner.(*mate)
+		f = next.Owner.(*follower)
 	}
 	switch turn {
 	case core.Uses:
 		note := u.told.Note()
 		u.told.Ended(observe.Released, token, held, nil)
-		m.lease = u.pass(x, &m.Claim, note)
-		m.goOn(nil)
+		f.lease = u.pass(x, &f.Claim, note)
+		f.goOn(nil)
 	case core.Later:
 		u.told.Ended(observe.Released, token, held, nil)
-		excess = c.kept.add(co)
+		c.kept.mu.Lock()
+		excess = c.kept.Add(&co.Cohort)
+		c.kept.mu.Unlock()
 	}
 	e.endActing(x)
 	if turn == core.Leads {
-		return u.giveBack(ctx, m)
+		return u.giveBack(ctx, f)
 	}
 	if excess != nil {
 		excess.Owner.(*cohort).recall()
@@ -312,13 +313,19 @@ func (u *lent) release(ctx context.Context) error {
 	return nil
 }
 
-// recall gives a kept hold back, unless a call uses it by now.
+func (co *cohort) unkept() {
+	k := &co.entry.client.kept
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.Remove(&co.Cohort)
+}
+
 func (co *cohort) recall() {
 	x := co.entry.begin()
-	u, _ := co.lent()
+	u, _ := co.lentLocked()
 	back := co.Recall()
 	if back {
-		co.entry.client.kept.remove(co)
+		co.unkept()
 	}
 	co.entry.end(x)
 	if back {
@@ -338,19 +345,16 @@ func (u *lent) Want(of *lease.Lease) {
 }
 
 // giveBack gives the hold back, with the last token that was used, and returns what [lease.Terms] wants of a release. The
-// mate that leads next, if there is one, goes on meanwhile. Its acquire request goes in the same round trip, ahead of the
+// follower that leads next, if there is one, goes on meanwhile. Its acquire request goes in the same round trip, ahead of the
 // release, so it is in the queue when that is served; where there is nothing to send, or nobody to wait for it, it asks by
 // itself.
-func (u *lent) giveBack(ctx context.Context, next *mate) error {
+func (u *lent) giveBack(ctx context.Context, next *follower) error {
 	sh, ended := &u.first, ctx.Err() != nil
 	if !sh.keeper.Overdue() {
 		sh.keeper.End()
 	}
 	todo := sh.takeOff(ended)
-	if next == nil {
-		return sh.finish(ctx, todo, ended)
-	}
-	if todo.last && !ended {
+	if next != nil && todo.last && !ended {
 		if next.enter(true); next.err == nil {
 			_ = next.queue.client.servers.Overtake(ctx, next.queue.keys.Lock)
 			next.sent = make(chan struct{})
@@ -361,12 +365,14 @@ func (u *lent) giveBack(ctx context.Context, next *mate) error {
 			return err
 		}
 	}
-	next.goOn(nil)
+	if next != nil {
+		next.goOn(nil)
+	}
 	return sh.finish(ctx, todo, ended)
 }
 
-// relay sends the acquire request of a mate and the release of the hold, and takes in both answers. Both go on if ctx ends.
-func (u *lent) relay(ctx context.Context, next *mate) answer {
+// relay sends the acquire request of a follower and the release of the hold, and takes in both answers. Both go on if ctx ends.
+func (u *lent) relay(ctx context.Context, next *follower) answer {
 	t, n := u.ticket, next.wait.entry.node()
 	asks := []asking{{&next.wait, next.wait.prepare(n)}}
 	d := &owned{}
@@ -382,16 +388,4 @@ func (u *lent) relay(ctx context.Context, next *mate) answer {
 type kept struct {
 	mu sync.Mutex // nothing is called under it
 	core.Kept
-}
-
-func (k *kept) add(co *cohort) (excess *core.Cohort) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.Add(&co.Cohort)
-}
-
-func (k *kept) remove(co *cohort) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.Remove(&co.Cohort)
 }

@@ -158,7 +158,7 @@ func ExampleQueue_Passing() {
 
 	calls := make(chan *lease.Lease)
 	go func() { calls <- kit.Must(q.Acquire(ctx)) }()
-	time.Sleep(10 * time.Millisecond)
+	time.Sleep(10 * time.Millisecond) // The second call comes meanwhile. If it is later, it takes up the hold that is kept.
 	fmt.Println(first.Release(ctx))
 	second := <-calls
 	fmt.Println(second.Token() > first.Token(), second.Release(ctx), kit.Must(q.Inspect(ctx)).Held)

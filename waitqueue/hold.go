@@ -33,7 +33,15 @@ type hold struct {
 	stall *lease.Stall
 	stays chan error // gets the answer to a renewal that tells for how long the name stays taken; guarded by act
 
-	lent *lent // if the calls of a cohort use it; set once, under both
+	cohort lender // whose calls use it, if it is not one call's; set once, under both
+}
+
+// A lender is what a hold needs of a cohort.
+type lender interface {
+	// recall gives a kept hold back, unless a call uses it by now.
+	recall()
+	// unkept notes that no hold is kept any more.
+	unkept()
 }
 
 // newHold makes the lease of a ticket that was granted. It returns nil if the grant is too old to be taken without a word from the
@@ -124,7 +132,7 @@ func (h *hold) do(x *turn, f *core.Effect) {
 			c.stats.Lost.Add(1)
 			h.tellLost(f.Err)
 		} else {
-			c.kept.remove(h.lent.cohort)
+			h.cohort.unkept()
 		}
 	case core.Failing:
 		for sh := range h.open {
@@ -138,7 +146,7 @@ func (h *hold) do(x *turn, f *core.Effect) {
 			h.told.Tell(observe.Observation{Moment: observe.Wanted, Token: h.UseToken, Held: h.held()})
 		}
 	case core.Recall:
-		c.servers.Spawn(h.lent.cohort.recall)
+		c.servers.Spawn(h.cohort.recall)
 	case core.Stays:
 		h.stays <- f.Err
 	case core.Renewed:

@@ -11,7 +11,7 @@ import (
 // A Cohort is the calls of one client for one name, with the same options, that let each other use one hold, without a request
 // to Redis. A lock without a cohort does not come by this file.
 //
-// One of the calls, the leader, asks the queue and gets the hold. The others, the mates, wait for the leader in the order of
+// One of the calls, the leader, asks the queue and gets the hold. The others, the followers, wait for the leader in the order of
 // their calls; Redis does not know them. Each call has a lease, a context, a release and a token of its own: the token is one
 // above that of the call before. A hold is free after a call has released it, and until its next user comes. Then:
 //
@@ -24,22 +24,22 @@ import (
 //   - Else it is given back.
 //
 // Among clients each hold that is served before a waiter lets at most as many later calls go first as it has passes: with k
-// clients up to k times as many. To be queued in time a mate must be subscribed, so the client subscribes as soon as more mates
+// clients up to k times as many. To be queued in time a follower must be subscribed, so the client subscribes as soon as more followers
 // wait than passes are left. The ticket of the leader reserves a token for each use, and the release names the last token used.
 //
 // Source: Dice, Marathe, Shavit, "Lock Cohorting", PPoPP 2012, where threads of one processor pass a lock on. Here they are
 // calls of one client, and the queue in Redis is the global lock.
 type Cohort struct {
-	Owner any // what the caller keeps of it
+	Owner any   // what the caller keeps of it
+	Hold  *Hold // nil while its leader waits; the caller reads it between inputs
 
 	lock   *Lock
 	passes int           // how often a hold may be passed on though somebody waits in the queue
 	keep   time.Duration // for how long a hold is kept for a call that comes; 0: not at all
 
-	led   bool      // a call asks for a hold, or there is a hold
-	hold  *Hold     // nil while its leader waits for it
-	left  int       // passes of the hold, or of the next
-	mates list.List // of *Mate, by their calls
+	led       bool      // a call asks for a hold, or there is a hold
+	left      int       // passes of the hold, or of the next
+	followers list.List // of *Follower, by their calls
 
 	place  ring.Ring // among the kept holds of the client
 	listed bool
@@ -61,8 +61,8 @@ func Tokens(passes int, keep time.Duration) int64 {
 	return int64(1 + passes)
 }
 
-// A Mate is a call that waits for others of its cohort.
-type Mate struct {
+// A Follower is a call that waits for others of its cohort.
+type Follower struct {
 	Owner any           // what the caller keeps of it
 	place *list.Element // nil if it does not wait
 }
@@ -82,15 +82,10 @@ func (l *Lock) Begin(c *Cohort, passes int, keep time.Duration) {
 	l.cohorts = append(l.cohorts, c)
 }
 
-func (c *Cohort) isLed() bool { return c.led }
-
-// Hold is what the cohort has; nil while its leader waits.
-func (c *Cohort) Hold() *Hold { return c.hold }
-
 // Join takes in that a call comes. One whose turn is later may wait for it: see [Cohort.Wait].
 func (c *Cohort) Join(x *Input, doubtful bool, v Leases) Turn {
 	if c.isKept() {
-		if c.pass(x, false, doubtful, v) {
+		if c.lock.pass(x, c.Hold, false, doubtful, v) {
 			return Uses
 		}
 		c.over()
@@ -102,49 +97,53 @@ func (c *Cohort) Join(x *Input, doubtful bool, v Leases) Turn {
 	return Leads
 }
 
-// Wait has a call wait after the other mates. Who uses the hold is told, if it wants to know.
-func (c *Cohort) Wait(x *Input, m *Mate) {
-	m.place = c.mates.PushBack(m)
+// Wait has a call wait after the other followers. Who uses the hold is told, if it wants to know.
+func (c *Cohort) Wait(x *Input, f *Follower) {
+	f.place = c.followers.PushBack(f)
 	c.tell(x)
-	if c.mates.Len() > c.left {
+	if c.followers.Len() > c.left {
 		c.lock.Listen(x)
 	}
 }
 
-// Leave takes in that a mate waits no more. It reports false if its turn has come before.
-func (c *Cohort) Leave(m *Mate) bool {
-	if m.place == nil {
+// Leave takes in that a follower waits no more. It reports false if its turn has come before.
+func (c *Cohort) Leave(f *Follower) bool {
+	if f.place == nil {
 		return false
 	}
-	c.remove(m)
+	c.remove(f)
 	return true
 }
 
 // OnHold takes in that the leader has a hold.
 func (c *Cohort) OnHold(x *Input, h *Hold) {
 	if h.Ticket.state != held { // It was lost since.
-		c.goOn(x)
+		c.OnFailed(x)
 		return
 	}
-	c.hold, h.cohort = h, c
+	c.Hold = h
 	if c.keep > 0 {
 		c.lock.Wish(x, h)
 	}
 }
 
-// OnFailed takes in that the leader has got no hold.
-func (c *Cohort) OnFailed(x *Input) { c.goOn(x) }
+// OnFailed takes in that the leader has got no hold, or that its hold is lost. The first follower leads next.
+func (c *Cohort) OnFailed(x *Input) {
+	if f := c.over(); f != nil {
+		x.Add(Effect{Do: Lead, Follower: f})
+	}
+}
 
 // OnRelease takes in that a call has released what it used of a hold, and decides about the next user, which may be none: then
 // Later means that the hold is kept, and Leads that it is only given back.
-func (c *Cohort) OnRelease(x *Input, h *Hold, doubtful bool, v Leases) (Turn, *Mate) {
+func (c *Cohort) OnRelease(x *Input, h *Hold, doubtful bool, v Leases) (Turn, *Follower) {
 	first := c.first()
 	switch {
-	case c.hold != h: // It was lost, and the mates have gone on.
+	case c.Hold != h: // It was lost, and the followers have gone on.
 		return Leads, nil
 	case first == nil && c.keep > 0 && c.lock.keep(x, h, c.keep, doubtful, v):
 		return Later, nil
-	case first != nil && c.pass(x, c.left > 0, doubtful, v):
+	case first != nil && c.lock.pass(x, h, c.left > 0, doubtful, v):
 		c.left--
 		c.remove(first)
 		return Uses, first
@@ -160,79 +159,56 @@ func (c *Cohort) Recall() (back bool) {
 	return back
 }
 
-// Want takes in that the call that uses the hold wants to know when somebody waits: mates count, and calls of the queue.
+// Want takes in that the call that uses the hold wants to know when somebody waits: followers count, and calls of the queue.
 func (c *Cohort) Want(x *Input) {
-	if c.mates.Len() > 0 {
+	if c.followers.Len() > 0 {
 		c.tell(x)
 	}
-	if c.hold != nil {
-		c.lock.Wish(x, c.hold)
+	if c.Hold != nil {
+		c.lock.Wish(x, c.Hold)
 	}
 }
 
 // tell tells the call that uses the hold that somebody waits.
 func (c *Cohort) tell(x *Input) {
-	if c.hold != nil {
-		x.do(Awaited, &c.hold.Ticket.Call)
+	if c.Hold != nil {
+		x.do(Awaited, &c.Hold.Ticket.Call)
 	}
 }
 
 // isKept reports whether the next user of the hold has not come yet.
-func (c *Cohort) isKept() bool { return c.hold != nil && !c.hold.Idle.IsZero() }
+func (c *Cohort) isKept() bool { return c.Hold != nil && !c.Hold.Idle.IsZero() }
 
-// pass lets the next user have the hold, if it may be passed on.
-func (c *Cohort) pass(x *Input, barges, doubtful bool, v Leases) bool {
-	may := c.lock.mayPass(x, c.hold, barges, doubtful, v)
-	if may {
-		c.lock.pass(x, c.hold)
+// over ends what the leader had, and returns the follower that leads next. Without one nobody does.
+func (c *Cohort) over() *Follower {
+	c.Hold = nil
+	f := c.first()
+	if f != nil {
+		c.remove(f)
 	}
-	return may
+	c.led, c.left = f != nil, c.passes
+	return f
 }
 
-// goOn lets the first mate lead, because the hold of the leader is lost, or it got none.
-func (c *Cohort) goOn(x *Input) {
-	if m := c.over(); m != nil {
-		x.Add(Effect{Do: Lead, Mate: m})
-	}
-}
-
-// over ends what the leader had, and returns the mate that leads next. Without one nobody does.
-func (c *Cohort) over() *Mate {
-	c.drop()
-	m := c.first()
-	if m != nil {
-		c.remove(m)
-	}
-	c.led, c.left = m != nil, c.passes
-	return m
-}
-
-func (c *Cohort) drop() {
-	if c.hold != nil {
-		c.hold.cohort, c.hold = nil, nil
-	}
-}
-
-// end ends the waits of all mates, for a reason.
+// end ends the waits of all followers, for a reason.
 func (c *Cohort) end(x *Input, why error) {
-	for m := c.first(); m != nil; m = c.first() {
-		c.remove(m)
-		x.Add(Effect{Do: Lead, Mate: m, Err: why})
+	for f := c.first(); f != nil; f = c.first() {
+		c.remove(f)
+		x.Add(Effect{Do: Lead, Follower: f, Err: why})
 	}
-	c.drop()
-	c.led = false
+	c.Hold, c.led = nil, false
 }
 
-func (c *Cohort) first() *Mate {
-	if first := c.mates.Front(); first != nil {
-		return first.Value.(*Mate)
+func (c *Cohort) first() *Follower {
+	if first := c.followers.Front(); first != nil {
+		return first.Value.(*Follower)
 	}
 	return nil
 }
 
-func (c *Cohort) remove(m *Mate) {
-	c.mates.Remove(m.place)
-	m.place = nil
+func (c *Cohort) remove(f *Follower) {
+	c.followers.Remove(f.place)
+	f.place = nil
 }
 
 // drift is how far two clocks may run apart: one part in so many.
@@ -244,23 +220,27 @@ const drift = 1000
 // forgotten the last (I13). A hold whose end is near, or in doubt, is not passed on.
 func (l *Lock) mayPass(x *Input, h *Hold, barges, doubtful bool, v Leases) bool {
 	since := x.Now.Sub(h.granted)
-	return (barges || !h.isCalled()) && int64(h.UseToken-h.Token) < (since-since/drift).Microseconds() && h.lasts(x.Now, doubtful, v)
+	return (barges || !h.isRecalled()) && int64(h.UseToken-h.Token) < (since-since/drift).Microseconds() && h.lasts(x.Now, doubtful, v)
 }
 
-// pass lets the next call use the hold, after mayPass. Nothing is sent.
-func (l *Lock) pass(x *Input, h *Hold) {
+// pass lets the next call use the hold, and reports whether it may. Nothing is sent.
+func (l *Lock) pass(x *Input, h *Hold, barges, doubtful bool, v Leases) bool {
+	if !l.mayPass(x, h, barges, doubtful, v) {
+		return false
+	}
 	h.Idle = time.Time{}
 	h.UseToken++
 	h.Since = x.Now
 	h.Ticket.used = h.UseToken
 	x.Add(Effect{Do: RaiseToken, Token: h.UseToken})
+	return true
 }
 
 // keep keeps the hold of a call that has released it, until a call takes it up or d has passed: then it is recalled, as if
 // somebody waited. It reports false, and does nothing, where somebody does, or no call could take it up. Nothing is sent;
 // renewals are for the grant lease from then on (I15).
 func (l *Lock) keep(x *Input, h *Hold, d time.Duration, doubtful bool, v Leases) bool {
-	if h.isCalled() || !h.lasts(x.Now, doubtful, v) {
+	if h.isRecalled() || !h.lasts(x.Now, doubtful, v) {
 		return false
 	}
 	h.Idle = x.Now.Add(d)
@@ -276,9 +256,9 @@ func (l *Lock) shorten(x *Input, h *Hold) {
 	}
 }
 
-// isCalled reports whether somebody is known to wait for the hold in the queue. Where its own call has waited there, others may
+// isRecalled reports whether somebody is known to wait for the hold in the queue. Where its own call has waited there, others may
 // come after it: that is not known before a renewal has said so (I14).
-func (h *Hold) isCalled() bool {
+func (h *Hold) isRecalled() bool {
 	return h.wish == fulfilled || h.wish == unsaid && h.Ticket.Arrival != 0
 }
 

@@ -15,14 +15,14 @@ import (
 // A gathering is a cohort with its hold. Each input comes a millisecond after the one before, so no token is ahead of the clock.
 type gathering struct {
 	*world
-	c     *Cohort
-	h     *Hold // the last
-	mates map[string]*Mate
-	n     int // of holds
+	c         *Cohort
+	h         *Hold // the last
+	followers map[string]*Follower
+	n         int // of holds
 }
 
 func gather(t *testing.T, passes int, keep time.Duration) *gathering {
-	g := &gathering{world: newWorld(t, nil), c: &Cohort{}, mates: map[string]*Mate{}}
+	g := &gathering{world: newWorld(t, nil), c: &Cohort{}, followers: map[string]*Follower{}}
 	g.l.Begin(g.c, passes, keep)
 	return g
 }
@@ -39,20 +39,20 @@ func (g *gathering) input(text string) string {
 		g.n++
 		g.h = g.holding(fmt.Sprint("hold", g.n), func(t *Ticket) { t.Kind, t.Permits = wire.Kept, Tokens(g.c.passes, g.c.keep) })
 	}
-	before := g.c.Hold()
+	before := g.c.Hold
 	effects := g.do(func(x *Input) {
 		switch what {
 		case "join":
 			turn := g.c.Join(x, false, g.v)
 			decision = who + " " + turns[turn]
 			if turn == Later {
-				g.mates[who] = &Mate{Owner: who}
-				g.c.Wait(x, g.mates[who])
+				g.followers[who] = &Follower{Owner: who}
+				g.c.Wait(x, g.followers[who])
 			}
 		case "try":
 			decision = who + " " + turns[g.c.Join(x, false, g.v)]
 		case "leave":
-			decision = fmt.Sprint(g.c.Leave(g.mates[who]))
+			decision = fmt.Sprint(g.c.Leave(g.followers[who]))
 		case "hold":
 			g.c.OnHold(x, g.h)
 		case "fail":
@@ -77,13 +77,12 @@ func (g *gathering) input(text string) string {
 			g.l.Close(x)
 		}
 	})
-	if before != nil && g.c.Hold() != before && before.Ticket.state == held {
+	if before != nil && g.c.Hold != before && before.Ticket.state == held {
 		g.release(before)
 		decision = strings.TrimPrefix(decision+", given back", ", ")
 	}
-	g.must(g.c.Hold() == nil || g.c.led && g.c.Hold().cohort == g.c, "who has a hold is led", text)
-	g.must(g.c.mates.Len() == 0 || g.c.led && !g.c.isKept(), "mates wait for somebody", text)
-	g.must(before == nil || before == g.c.Hold() || before.cohort == nil, "a hold that is over is no cohort's", text)
+	g.must(g.c.Hold == nil || g.c.led, "who has a hold is led", text)
+	g.must(g.c.followers.Len() == 0 || g.c.led && !g.c.isKept(), "followers wait for somebody", text)
 	return strings.Trim(decision+", "+effects, ", ")
 }
 
@@ -126,7 +125,7 @@ func TestACohort(t *testing.T) {
 			{"join b", "b waits, awaited hold1"},
 			{"release in doubt", "b leads, given back"},
 		}},
-		{"passes nothing on to a mate that has left", 8, 0, []step{
+		{"passes nothing on to a follower that has left", 8, 0, []step{
 			{"join a", "a leads"},
 			{"join b", "b waits"},
 			{"join c", "c waits"},
@@ -156,7 +155,7 @@ func TestACohort(t *testing.T) {
 			{"lose", "lose hold2: lease lost: released elsewhere by force, send hold2 at once"},
 			{"join c", "c leads"},
 		}},
-		{"tells who wants to know of mates and of strangers", 8, 0, []step{
+		{"tells who wants to know of followers and of strangers", 8, 0, []step{
 			{"want", ""},
 			{"join a", "a leads"},
 			{"hold", ""},
@@ -230,10 +229,10 @@ func TestAHoldThatIsLostBeforeItsCohortKnowsIsNone(t *testing.T) {
 	h := g.holding("early", nil)
 	g.do(func(x *Input) { g.l.Lose(x, h, reason.ErrForced) })
 	require.Equal(t, "lead b", g.do(func(x *Input) { g.c.OnHold(x, h) }))
-	require.Nil(t, g.c.Hold())
+	require.Nil(t, g.c.Hold)
 }
 
-// What is forgotten meanwhile would have mates of nobody.
+// What is forgotten meanwhile would have followers of nobody.
 func TestANameIsKeptForAsLongAsACohortIsLed(t *testing.T) {
 	g := gather(t, 8, 0)
 	g.input("join a")

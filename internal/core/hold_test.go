@@ -302,7 +302,7 @@ func TestAHoldIsPassedOnByItsNextToken(t *testing.T) {
 	first := h.Token
 	for i := uint64(1); i < 5; i++ {
 		require.True(t, may())
-		w.do(func(x *Input) { w.l.pass(x, h) })
+		w.do(func(x *Input) { w.l.pass(x, h, false, false, w.v) })
 		require.Equal(t, first+i, h.UseToken)
 		require.Equal(t, w.now, h.Since)
 	}

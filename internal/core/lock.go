@@ -83,7 +83,7 @@ func (l *Lock) Listen(x *Input) {
 
 // busy reports whether something is under way.
 func (l *Lock) busy() bool {
-	return l.tickets.Len() > 0 || l.Checking || !l.claimBy.IsZero() || len(l.leaving) > 0 || slices.ContainsFunc(l.cohorts, (*Cohort).isLed)
+	return l.tickets.Len() > 0 || l.Checking || !l.claimBy.IsZero() || len(l.leaving) > 0 || slices.ContainsFunc(l.cohorts, func(c *Cohort) bool { return c.led })
 }
 
 // OnTimer does what is due.

@@ -58,8 +58,6 @@ type Hold struct {
 	short    time.Time     // until when a renewal may come late that makes the lease short: later ones do not make it longer
 	kept     int64         // server µs until which the key lives, as the renewal that prolonged it has said
 
-	cohort *Cohort // whose calls use it; nil if it is one call's
-
 	open   int    // leases on it that are not released
 	writes int    // and of these, how many are for writing
 	counts uint64 // how often their number has changed, as the server is told
@@ -179,8 +177,10 @@ func (l *Lock) Lose(x *Input, h *Hold, cause error) {
 	x.Add(Effect{Do: Lose, Call: &h.Ticket.Call, Err: cause, Flag: h.Idle.IsZero()}) // Of an idle one no call has lost anything.
 	l.stop(x, h)
 	l.end(x, h.Ticket)
-	if h.cohort != nil {
-		h.cohort.goOn(x)
+	for _, c := range l.cohorts {
+		if c.Hold == h {
+			c.OnFailed(x)
+		}
 	}
 }
 

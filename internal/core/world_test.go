@@ -178,7 +178,7 @@ func (w *world) perform(f *Effect) string {
 	case Ping:
 		who = f.Text
 	case Lead:
-		who = f.Mate.Owner.(string)
+		who = f.Follower.Owner.(string)
 	case Rejoined, Missed, GivenBack:
 		who = w.name(f.Text)
 	}
