@@ -10,7 +10,6 @@ import (
 	"fmt"
 
 	"github.com/headwaiter/headwaiter"
-	"github.com/headwaiter/headwaiter/internal/cohort"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -20,7 +19,7 @@ import (
 // goroutines at once.
 type Mutex struct {
 	queue  waitqueue.Queue
-	cohort *cohort.Queue // nil: each call has a hold of its own
+	cohort *waitqueue.Cohort // nil: each call has a hold of its own
 }
 
 // New names a lock. Nothing is sent; a name or an option that cannot be used is reported by the first

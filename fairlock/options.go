@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/headwaiter/headwaiter/internal/cohort"
-	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -18,7 +16,7 @@ type Option interface {
 }
 
 // MaxCohort is how often a hold may be passed on at the most; see [WithCohort].
-const MaxCohort = cohort.Max
+const MaxCohort = waitqueue.MaxPasses
 
 type passes int
 
@@ -81,7 +79,7 @@ func (keep) ForMutex()              {}
 func WithKeep(d time.Duration) Option { return keep(d) }
 
 // cohortOf is the queue of calls that pass their holds on or keep them, if the options say so, or why they cannot.
-func cohortOf(q waitqueue.Queue, opts []Option) (*cohort.Queue, error) {
+func cohortOf(q waitqueue.Queue, opts []Option) (*waitqueue.Cohort, error) {
 	n, d, t := 0, time.Duration(0), q.Terms()
 	for _, o := range opts {
 		switch o := o.(type) {
@@ -92,9 +90,12 @@ func cohortOf(q waitqueue.Queue, opts []Option) (*cohort.Queue, error) {
 		}
 	}
 	bounded, other := t.MaxHold+t.MaxStall != 0, notWithKeep(t)
-	switch err := cohort.Check(n); {
-	case err != nil:
-		return nil, err
+	switch out := lease.ErrInvalid; {
+	case n < 0 || n > MaxCohort:
+		if n > 0 {
+			out = lease.ErrTooLarge
+		}
+		return nil, fmt.Errorf("%w: WithCohort: %d passes must be from 0 to %d", out, n, MaxCohort)
 	case n != 0 && t.MinHold != 0:
 		return nil, fmt.Errorf("%w: WithCohort cannot go with WithMinHold", lease.ErrInvalid)
 	case d != 0 && (d < time.Millisecond || d > MaxKeep):
@@ -104,11 +105,7 @@ func cohortOf(q waitqueue.Queue, opts []Option) (*cohort.Queue, error) {
 	case n == 0 && d == 0 || bounded:
 		return nil, nil
 	}
-	kind := byte(wire.Exclusive)
-	if d > 0 {
-		kind = wire.Kept
-	}
-	return cohort.Of(q.For(kind, cohort.Tokens(n, d)), n, d), nil
+	return q.Passing(n, d), nil
 }
 
 // notWithKeep is the option that a use of a kept hold could not have, since no server is told of a use; "" if there is none.

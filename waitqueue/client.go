@@ -39,12 +39,12 @@ type client struct {
 	renewals renewals
 	looks    looks
 	ends     outbox[sender]
+	kept     kept // holds that no call uses
 
-	// Locks are taken in this order: that of a layer, the client's, a site's mu, its act, and one of those that nothing is called
-	// under: of the timers, the ends, the renewals and looks that are due, the routes, a listener, and of the work.
+	// Locks are taken in this order: the client's, a site's mu, its act, and one of those that nothing is called under: of the
+	// timers, the ends, the kept holds, the renewals and looks that are due, the routes, a listener, and of the work.
 	mu      sync.Mutex // guards the fields below
 	sites   map[string]use
-	layers  map[any]Layer
 	closing bool // no new calls
 
 	gone chan struct{} // closed when Close is over
@@ -72,7 +72,7 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 	}
 	w := wires(o)
 	c := &client{
-		opts: o, who: names.Who(o.Name), born: time.Now(), sites: make(map[string]use), layers: make(map[any]Layer), gone: make(chan struct{}),
+		opts: o, who: names.Who(o.Name), born: time.Now(), sites: make(map[string]use), gone: make(chan struct{}),
 	}
 	c.notifier = notify.New(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, c.who)
 	w.Who, w.Hear, w.Flush, w.Requests = c.who, c.told, c.flush, c.notifier.Requests("redis")

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/core"
@@ -46,12 +44,8 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	for _, s := range c.sites {
 		sites = append(sites, s)
 	}
-	layers := slices.Collect(maps.Values(c.layers))
 	c.mu.Unlock()
 	defer close(c.gone)
-	for _, l := range layers {
-		l.Close()
-	}
 	var o outstanding
 	now := time.Now()
 	for _, s := range sites {

@@ -235,7 +235,7 @@ func TestCloseDoesNotWaitForASubscription(t *testing.T) {
 		require.NoError(t, must.Err(queueOf(c, "held").Acquire(t.Context())))
 		synctime.Pass(time.Second) // It listens.
 		d.Freeze()
-		queueOf(c, "name").Subscribe()
+		subscribe(queueOf(c, "name"))
 		synctest.Wait()
 		const patience = 50 * time.Millisecond
 		begun := time.Now()

@@ -77,8 +77,8 @@
 //	attempt       one sending of a request; the pauses between attempts are a backoff
 //	timers        the heap of timers of a client
 //	margin        how long before the server a holder ends its lease, by its own clock
-//	layer         what makes calls of a client wait for each other before they ask, or go step by step
-//	claim         a call of a layer; it asks when its turn has come
+//	cohort        calls of a client that use one hold, one after the other; its leader asks, its followers wait for the leader
+//	claim         a call that goes step by step; it asks when its turn has come
 //	use           what one call has of a hold; a plain hold has one use
 //	transit       where a hold is that was handed over and not adopted yet: it is in nobody's hand
 //	kept, idle    a hold is kept by its client from one use to the next, and idle in between

@@ -14,8 +14,9 @@ import (
 // An entry is a name that can be held. Its core decides; the entry asks the core, and performs the effects.
 type entry struct {
 	site
-	lock   *core.Lock      // guarded by mu
-	lowers []chan struct{} // of those by which only reading was left, each closed when the server has been told; guarded by mu
+	lock    *core.Lock                 // guarded by mu
+	cohorts map[cohortKey]*core.Cohort // guarded by mu
+	lowers  []chan struct{}            // of those by which only reading was left, each closed when the server has been told; guarded by mu
 }
 
 // A ticket is what is kept of one call for a hold.
@@ -47,6 +48,8 @@ func (e *entry) do(x *turn, f *core.Effect) {
 	case core.Unlocked:
 		t := ticketOf(f.Call)
 		t.hold.released(f.Release.Held, t.queue.explained(f.Err))
+	case core.Lead:
+		f.Follower.Owner.(interface{ goOn(error) }).goOn(f.Err)
 	default:
 		ticketOf(f.Call).hold.do(x, f)
 	}

@@ -33,6 +33,16 @@ func TestAMessageOfAnotherKindOfPrimitiveIsLeftOut(t *testing.T) {
 	}
 }
 
+// subscribe makes the client subscribe to the name of a queue, before a call has to wait.
+func subscribe(q Queue) {
+	q.client.mu.Lock()
+	defer q.client.mu.Unlock()
+	e := q.entryLocked()
+	x := e.begin()
+	e.lock.Listen(&x.Input)
+	e.end(x)
+}
+
 // entryOf is what a client has of the name of a queue; nil if it has nothing.
 func entryOf(q Queue) *entry {
 	e, _ := q.client.site(q.keys.Site).(*entry)

@@ -13,7 +13,6 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/outside"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
-	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -147,75 +146,31 @@ func ExampleNew() {
 	// Output: <nil>
 }
 
-// calls counts the calls of a layer.
-type calls struct{ begun int }
-
-func (*calls) Close() {}
-
-// How a layer over the queue lets two calls use one hold, one after the other, and a third one ask with its end.
-func ExampleQueue_Claim() {
-	ctx, clients, end := kit.Ready(1)
+// Two calls of a client use one hold, one after the other. Then it is kept until somebody else wants it.
+func ExampleQueue_Passing() {
+	ctx, clients, end := kit.Ready(2)
 	defer end()
 
-	// Three tokens: two for calls that are passed the hold.
-	q := clients[0].Queue(lua.Fairlock, "orders:42", waitqueue.DefaultTerms()).For(wire.Exclusive, 3).Refusing(nil)
-	layer := kit.Must(q.Layer("example", func() waitqueue.Layer { return &calls{} }))
-	claim := func() *waitqueue.Claim {
-		layer.(*calls).begun++
-		c := kit.Must(q.Claim(ctx, false))
-		return c
-	}
-	first, second, third, fourth := claim(), claim(), claim(), claim()
-	q.Subscribe() // The third will have to be in the queue at once.
-	fmt.Println(layer.(*calls).begun, q.Refuses(ctx), fourth.GiveUp(lease.ErrBusy) != nil)
+	q := clients[0].Queue(lua.Fairlock, "orders:42", waitqueue.DefaultTerms()).Refusing(nil).Passing(1, time.Minute)
+	first := kit.Must(q.Acquire(ctx))
+	_, err := q.Try(ctx)
+	fmt.Println(q.Keeps(), err)
 
-	hold := kit.Must(first.Wait(false))
-	release := func(context.Context) error { return nil } // What a layer decides here, this example does below.
-	use := hold.Lease(release, nil).Lease()
-	hold.Want(func() {}) // What a layer does when others wait for the hold in the queue.
-	_ = use.Release(ctx)
-	for !hold.Pass(second, false) {
-		time.Sleep(time.Millisecond) // The server's clock has to come to the token.
-	}
-	fmt.Println("rests:", hold.Rest(time.Minute))
-	caller := kit.Must(q.Caller(ctx))
-	for !hold.Pass(&caller, false) {
-		time.Sleep(time.Millisecond) // As above.
-	}
-	next := hold.Lease(release, nil).Lease()
-	fmt.Println(next.Token()-use.Token(), hold.Context().Err(), next.Context().Err())
+	calls := make(chan *lease.Lease)
+	go func() { calls <- kit.Must(q.Acquire(ctx)) }()
+	time.Sleep(10 * time.Millisecond) // The second call comes meanwhile. If it is later, it takes up the hold that is kept.
+	fmt.Println(first.Release(ctx))
+	second := <-calls
+	fmt.Println(second.Token() > first.Token(), second.Release(ctx), kit.Must(q.Inspect(ctx)).Held)
 
-	ready := make(chan struct{})
-	fmt.Println(hold.Release(ctx, third, func() { close(ready) }), hold.Context().Err(), next.Context().Err())
-	<-ready
-	hold, err := third.Wait(true)
-	fmt.Println(err, hold.Lease(release, nil).Lease().Token() > next.Token(), hold.Release(ctx, nil, nil))
+	other := clients[1].Queue(lua.Fairlock, "orders:42", waitqueue.DefaultTerms())
+	fmt.Println(other.Label())
+	fmt.Println(kit.Must(other.Acquire(ctx)).Release(ctx))
 	// Output:
-	// 4 <nil> true
-	// rests: true
-	// 2 <nil> <nil>
-	// <nil> context canceled context canceled
-	// <nil> true <nil>
-}
-
-// Nobody can call Progress before the call for several names returns.
-func ExampleReturned() {
-	ctx, clients, end := kit.Ready(1)
-	defer end()
-
-	terms := waitqueue.DefaultTerms()
-	terms.MaxStall = time.Second
-	claim := kit.Must(clients[0].Queue(lua.Fairlock, "a", terms).Claim(ctx, false))
-	fmt.Println(claim.Enter(time.Now()))
-	held := kit.Must(claim.Await(ctx))
-	fmt.Println(time.Until(held.Deadline()) > terms.MaxStall)
-	waitqueue.Returned(held)
-	fmt.Println(time.Until(held.Deadline()) > terms.MaxStall)
-	fmt.Println(held.Release(ctx))
-	// Output:
+	// true busy
 	// <nil>
-	// true
-	// false
+	// true <nil> true
+	// orders:42
 	// <nil>
 }
 

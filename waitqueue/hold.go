@@ -33,7 +33,15 @@ type hold struct {
 	stall *lease.Stall
 	stays chan error // gets the answer to a renewal that tells for how long the name stays taken; guarded by act
 
-	awaited func() // is called, in the background, when the hold is recalled; set once, under both
+	cohort lender // whose calls use it, if it is not one call's; set once, under both
+}
+
+// A lender is what a hold needs of a cohort.
+type lender interface {
+	// recall gives a kept hold back, unless a call uses it by now.
+	recall()
+	// unkept notes that no hold is kept any more.
+	unkept()
 }
 
 // newHold makes the lease of a ticket that was granted. It returns nil if the grant is too old to be taken without a word from the
@@ -131,6 +139,8 @@ func (h *hold) do(x *turn, f *core.Effect) {
 		if f.Flag {
 			c.stats.Lost.Add(1)
 			h.tellLost(f.Err)
+		} else {
+			h.cohort.unkept()
 		}
 	case core.Failing:
 		for sh := range h.open {
@@ -144,7 +154,7 @@ func (h *hold) do(x *turn, f *core.Effect) {
 			h.told.Tell(observe.Observation{Moment: observe.Wanted, Token: h.UseToken, Held: h.held()})
 		}
 	case core.Recall:
-		c.servers.Spawn(h.awaited)
+		c.servers.Spawn(h.cohort.recall)
 	case core.Stays:
 		h.stays <- f.Err
 	case core.Renewed:
@@ -278,7 +288,7 @@ func (h *hold) tellLong(now time.Time) {
 // A hold that goes to another process (R11). To hand over is the release of a ticket, to adopt is an acquire request; both are requests
 // of one script.
 
-// Gives reports whether the hold can be handed over. Where a layer makes the leases, as for a cohort, they are none of these.
+// Gives reports whether the hold can be handed over. The leases of a cohort are none of these.
 func (sh *share) Gives() bool { return sh.hold.ticket.queue.proto == lua.Fairlock }
 
 // HandOver is what HandOver of a lease does, once. The lease's context has ended.

@@ -122,17 +122,9 @@ func (w *wait) giveWay() {
 }
 
 // Want is what the first Wanted of a lease does. All leases of a hold have one wish.
-func (sh *share) Want(*lease.Lease) { sh.hold.want(nil) }
-
-// want asks to be told when somebody waits for the hold; recall is called then, in the background, if it is not nil.
-func (h *hold) want(recall func()) {
-	e := h.ticket.entry
+func (sh *share) Want(*lease.Lease) {
+	e := sh.hold.ticket.entry
 	x := e.begin()
-	if recall != nil {
-		e.act.Lock()
-		h.awaited = recall
-		e.act.Unlock()
-	}
-	e.lock.Wish(&x.Input, &h.Hold, recall != nil)
+	e.lock.Wish(&x.Input, &sh.hold.Hold)
 	e.end(x)
 }

@@ -21,6 +21,9 @@ func (l *Lock) Abandon(x *Input) (subscribed bool) {
 
 // endAll ends waits and holds, each for its reason.
 func (l *Lock) endAll(x *Input, wait, hold error) {
+	for _, c := range l.cohorts {
+		c.end(x, wait)
+	}
 	for _, t := range slices.Clone(l.tickets.All()) {
 		if t.Hold != nil {
 			l.Lose(x, t.Hold, hold)

@@ -15,19 +15,20 @@ type Input struct {
 
 // An Effect is something that the caller has to do after an input.
 type Effect struct {
-	Do      Action
-	Flag    bool          // what it means is said beside the action
-	Call    *Call         // about which it is; nil if it is about the name
-	Release *Release      // for Send, SendLater and Unlocked
-	At      time.Time     // for timers and SendLater
-	Until   Until         // for Extend
-	Text    string        // for Ping, Rejoined, Missed and GivenBack
-	Err     error         // for Lose, Failing and Unlocked
-	Left    time.Duration // for Renewed and RenewalFailed: what was left of the lease
-	Lease   time.Duration // and how long that was
-	Count   int           // for RenewalFailed, how many in a row; for Queued, how many wait
-	Token   uint64        // for RaiseToken
-	Place   int           // for Queued: how many are before the call
+	Do       Action
+	Flag     bool          // what it means is said beside the action
+	Call     *Call         // about which it is; nil if it is about the name
+	Release  *Release      // for Send, SendLater and Unlocked
+	Follower *Follower     // for Lead
+	At       time.Time     // for timers and SendLater
+	Until    Until         // for Extend
+	Text     string        // for Ping, Rejoined, Missed and GivenBack
+	Err      error         // for Lose, Failing, Unlocked and Lead
+	Left     time.Duration // for Renewed and RenewalFailed: what was left of the lease
+	Lease    time.Duration // and how long that was
+	Count    int           // for RenewalFailed, how many in a row; for Queued, how many wait
+	Token    uint64        // for RaiseToken
+	Place    int           // for Queued: how many are before the call
 }
 
 // Action is what an [Effect] has the caller do.
@@ -81,8 +82,10 @@ const (
 	Failing
 	// Awaited tells the holder that somebody waits. With Flag it is the first to know.
 	Awaited
-	// Recall gives back a hold that its client has kept for its next call.
+	// Recall gives back a hold that its client has kept for its next call: see [Cohort.Recall].
 	Recall
+	// Lead lets a follower go on: it leads its cohort now. With Err its wait is over.
+	Lead
 	// Stays answers a call that waits to hear that its name stays taken, with Err.
 	Stays
 

@@ -289,7 +289,7 @@ func keeping(t *testing.T) (*world, *Hold) {
 	w := subscribed(t)
 	h := w.holding("a", func(t *Ticket) { t.Kind, t.Permits = wire.Kept, 5 })
 	w.now = w.now.Add(time.Millisecond)
-	w.do(func(x *Input) { w.l.Wish(x, h, true) })
+	w.do(func(x *Input) { w.l.Wish(x, h) })
 	require.Equal(t, "renew a", w.pass(0))
 	sent := w.renewal(h)
 	require.True(t, sent.Wishes)
@@ -300,17 +300,17 @@ func keeping(t *testing.T) (*world, *Hold) {
 }
 
 func (w *world) keep(h *Hold, d time.Duration) (kept bool) {
-	w.do(func(x *Input) { kept = w.l.Keep(x, h, d, false, w.v) })
+	w.do(func(x *Input) { kept = w.l.keep(x, h, d, false, w.v) })
 	return kept
 }
 
 func TestAHoldIsPassedOnByItsNextToken(t *testing.T) {
 	w, h := keeping(t)
-	may := func() bool { return w.l.MayPass(&Input{Now: w.now}, h, false, false, w.v) }
+	may := func() bool { return w.l.mayPass(&Input{Now: w.now}, h, false, false, w.v) }
 	first := h.Token
 	for i := uint64(1); i < 5; i++ {
 		require.True(t, may())
-		w.do(func(x *Input) { w.l.Pass(x, h) })
+		w.do(func(x *Input) { w.l.pass(x, h, false, false, w.v) })
 		require.Equal(t, first+i, h.UseToken)
 		require.Equal(t, w.now, h.Since)
 	}
@@ -323,7 +323,7 @@ func TestAHoldIsPassedOnByItsNextToken(t *testing.T) {
 	w.now = h.granted.Add(time.Microsecond)
 	require.False(t, may(), "no microsecond has passed since the grant (I13)")
 	w.now = now
-	require.False(t, w.l.MayPass(&Input{Now: w.now}, h, false, true, w.v), "in doubt")
+	require.False(t, w.l.mayPass(&Input{Now: w.now}, h, false, true, w.v), "in doubt")
 	w.v.Over = true
 	require.False(t, may())
 	w.v.Over = false
@@ -340,12 +340,12 @@ func TestNobodyUsesAHoldOnceItsClientKnowsThatSomebodyWaits(t *testing.T) {
 	w, h := keeping(t)
 	wanted := func(token uint64) string { return w.do(func(x *Input) { w.l.OnWanted(x, token) }) }
 	require.Empty(t, wanted(h.Token-1), "that is about an earlier hold")
-	require.Equal(t, "first awaited a, recall a", wanted(h.Token))
+	require.Equal(t, "first awaited a", wanted(h.Token))
 	require.Empty(t, wanted(h.Token), "once")
-	require.False(t, w.l.MayPass(&Input{Now: w.now}, h, false, false, w.v), "I14")
-	require.True(t, w.l.MayPass(&Input{Now: w.now}, h, true, false, w.v), "but for the passes of a cohort")
+	require.False(t, w.l.mayPass(&Input{Now: w.now}, h, false, false, w.v), "I14")
+	require.True(t, w.l.mayPass(&Input{Now: w.now}, h, true, false, w.v), "but for the passes of a cohort")
 	require.False(t, w.keep(h, time.Minute))
-	require.Equal(t, "awaited a, recall a", w.do(func(x *Input) { w.l.Wish(x, h, false) }), "who asks later is told too")
+	require.Equal(t, "awaited a", w.do(func(x *Input) { w.l.Wish(x, h) }), "who asks later is told too")
 
 	w, h = keeping(t)
 	h.wish, h.Ticket.Arrival = unsaid, 5
@@ -356,7 +356,7 @@ func TestNobodyUsesAHoldOnceItsClientKnowsThatSomebodyWaits(t *testing.T) {
 	sent := w.renewal(h)
 	r := w.granted(h.Token, sent.Lasts)
 	r.Flags = wire.Wanted
-	require.Contains(t, w.renewed(h, sent, r, answered), "first awaited a, recall a")
+	require.Contains(t, w.renewed(h, sent, r, answered), "first awaited a")
 
 	w, h = keeping(t)
 	require.Contains(t, w.confirmed(), "timer")
@@ -384,7 +384,7 @@ func TestAHoldThatNobodyUsesIsShortAndGivenBackInTime(t *testing.T) {
 	require.Equal(t, w.now.Add(1980*time.Millisecond), h.Lasts.Deadline)
 	w.renewed(h, sent, wire.Reply{}, errLost)
 	expires := w.attempt().Expires
-	require.False(t, w.l.MayPass(&Input{Now: w.now}, h, false, false, w.v), "its renewal has failed")
+	require.False(t, w.l.mayPass(&Input{Now: w.now}, h, false, false, w.v), "its renewal has failed")
 	h.Idle = time.Time{} // A call takes it up all the same.
 	w.pass(100 * time.Millisecond)
 	sent = w.renewal(h)
@@ -417,21 +417,21 @@ func TestAHoldThatNobodyUsesIsShortAndGivenBackInTime(t *testing.T) {
 func TestAWishWaitsForTheSubscription(t *testing.T) {
 	w := newWorld(t, nil)
 	h := w.holding("a", nil)
-	require.Equal(t, "subscribe", w.do(func(x *Input) { w.l.Wish(x, h, false) }))
+	require.Equal(t, "subscribe", w.do(func(x *Input) { w.l.Wish(x, h) }))
 	require.NotContains(t, w.pass(time.Second), "renew")
 	require.Equal(t, "check", w.confirmed())
 	require.Contains(t, w.pass(0), "renew a")
 
 	w = newWorld(t, func(_ *Config, s *Subscription) { s.Polls = true })
 	h = w.holding("a", nil)
-	w.do(func(x *Input) { w.l.Wish(x, h, false) })
+	w.do(func(x *Input) { w.l.Wish(x, h) })
 	require.Contains(t, w.pass(0), "renew a")
 	w.renew(h)
 	require.Equal(t, unsaid, h.wish)
 	require.Equal(t, "renew a", w.pass(time.Second), "no message comes: each renewal looks")
 	w.released(w.release(h), wire.Done, answered)
 	h = w.holding("b", func(t *Ticket) { t.MaxHold = 5 * time.Second })
-	w.do(func(x *Input) { w.l.Wish(x, h, false) })
+	w.do(func(x *Input) { w.l.Wish(x, h) })
 	require.Contains(t, w.pass(0), "renew b")
 	w.renew(h)
 	require.Contains(t, w.pass(time.Second), "renew b", "also after the last one")

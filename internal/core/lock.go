@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/times"
@@ -15,6 +16,7 @@ type Lock struct {
 	tickets Calls[*Ticket]        // a ticket is here from before its first request until its release is acknowledged (R8)
 	owners  map[string]*Hold      // by the owner that a context named
 	leaving map[*Release]struct{} // releases of what has no ticket
+	cohorts []*Cohort             // of calls that pass holds on or keep them
 	unlocks []*Release            // of holds that nobody waits for: later acquire requests of this client follow them (R1)
 
 	Waited bool // the last acquire request was told to wait
@@ -81,7 +83,7 @@ func (l *Lock) Listen(x *Input) {
 
 // busy reports whether something is under way.
 func (l *Lock) busy() bool {
-	return l.tickets.Len() > 0 || l.Checking || !l.claimBy.IsZero() || len(l.leaving) > 0
+	return l.tickets.Len() > 0 || l.Checking || !l.claimBy.IsZero() || len(l.leaving) > 0 || slices.ContainsFunc(l.cohorts, func(c *Cohort) bool { return c.led })
 }
 
 // OnTimer does what is due.

@@ -26,7 +26,7 @@ const module = "github.com/headwaiter/headwaiter/"
 // pure are the packages that a core may import. What is not here is refused: locks, contexts, networks, files, logs, chance, and
 // of the project above all lua, which reaches rueidis, and lease, which reaches contexts.
 var pure = []string{
-	"cmp", "errors", "fmt", "maps", "math", "math/bits", "slices", "strconv", "strings", "time",
+	"cmp", "container/list", "container/ring", "errors", "fmt", "maps", "math", "math/bits", "slices", "strconv", "strings", "time",
 	module + "internal/core", module + "internal/reason", module + "internal/times", module + "internal/wire",
 }
 

@@ -2,7 +2,6 @@ package core
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/headwaiter/headwaiter/internal/reason"
 	"github.com/headwaiter/headwaiter/internal/times"
@@ -154,74 +153,6 @@ func (h *Hold) Count(kind byte) int {
 		return h.open - h.writes
 	}
 	return h.open
-}
-
-// One lets several calls use one hold, one after the other: the calls of a cohort, and those for which a hold is kept.
-
-// drift is how far two clocks may run apart: one part in so many.
-const drift = 1000
-
-// MayPass reports whether a call may use the hold after the one that had it, by the next token. It may not if somebody is known
-// to wait in the queue, unless it barges. The next token is one of those that the ticket reserves, and it is above the first
-// by at most the microseconds that have passed since the grant: so the next hold has a higher one also where the server has
-// forgotten the last (I13). A hold whose end is near, or in doubt, is not passed on.
-func (l *Lock) MayPass(x *Input, h *Hold, barges, doubtful bool, v Leases) bool {
-	since := x.Now.Sub(h.granted)
-	return (barges || !h.isCalled()) && int64(h.UseToken-h.Token) < (since-since/drift).Microseconds() && h.lasts(x.Now, doubtful, v)
-}
-
-// Pass lets the next call use the hold, after [Lock.MayPass]. Nothing is sent.
-func (l *Lock) Pass(x *Input, h *Hold) {
-	h.Idle = time.Time{}
-	h.UseToken++
-	h.Since = x.Now
-	h.Ticket.used = h.UseToken
-	x.Add(Effect{Do: RaiseToken, Token: h.UseToken})
-}
-
-// Keep keeps the hold of a call that has released it, until a call takes it up or d has passed: then it is recalled, as if
-// somebody waited. It reports false, and does nothing, where somebody does, or no call could take it up. Nothing is sent;
-// renewals are for the grant lease from then on (I15).
-func (l *Lock) Keep(x *Input, h *Hold, d time.Duration, doubtful bool, v Leases) bool {
-	if h.isCalled() || !h.lasts(x.Now, doubtful, v) {
-		return false
-	}
-	h.Idle = x.Now.Add(d)
-	l.shorten(x, h)
-	l.holdTimer(x, h, times.Earlier(h.Idle, h.due), false)
-	return true
-}
-
-// shorten sees that the lease of an idle hold is soon made short, unless a call takes it up.
-func (l *Lock) shorten(x *Input, h *Hold) {
-	if !h.Idle.IsZero() && h.spans > l.GrantLease {
-		h.due = times.Earlier(h.due, x.Now.Add(l.GrantLease/3))
-	}
-}
-
-// isCalled reports whether somebody is known to wait for the hold in the queue. Where its own call has waited there, others may
-// come after it: that is not known before a renewal has said so (I14).
-func (h *Hold) isCalled() bool {
-	return h.wish == fulfilled || h.wish == unsaid && h.Ticket.Arrival != 0
-}
-
-// lasts reports whether there is a next token, and time for it.
-func (h *Hold) lasts(now time.Time, doubtful bool, v Leases) bool {
-	return int64(h.UseToken-h.Token)+1 < h.Ticket.Permits &&
-		h.Ticket.state == held && !h.Ticket.forced && !doubtful && h.failures == 0 && !v.Over && h.Lasts.Deadline.Sub(now) >= h.spans/4
-}
-
-// rest sees that an idle hold is given back in time, and returns when to look again.
-func (l *Lock) rest(x *Input, h *Hold, next time.Time) time.Time {
-	switch {
-	case h.Idle.IsZero():
-	case x.Now.Before(h.Idle):
-		return times.Earlier(next, h.Idle)
-	case h.wish != fulfilled: // Nobody takes it up any more.
-		h.wish = fulfilled
-		x.do(Recall, &h.Ticket.Call)
-	}
-	return next
 }
 
 // Below notes that a hold is a part of one with a higher token: whoever holds the name next gets a token above that one, however

@@ -81,10 +81,11 @@ func TestAReleaseIsSentAgainAfterTheNotAfterOfALostRequest(t *testing.T) {
 	w.asked(a)
 	w.replied(a, w.granted(7, 10*time.Second), answered)
 	h := w.take(a)
-	w.do(func(x *Input) { w.l.Pass(x, h) })
+	w.pass(time.Millisecond)
+	w.do(func(x *Input) { require.True(t, w.l.pass(x, h, true, false, w.v)) })
 	d = w.release(h)
 	require.EqualValues(t, 8, d.Token)
-	require.Equal(t, "acknowledge a, send a +3s, owe no more a", w.released(d, wire.Done, answered), "what the late request takes has another token")
+	require.Equal(t, "acknowledge a, send a +2.999s, owe no more a", w.released(d, wire.Done, answered), "what the late request takes has another token")
 }
 
 func TestARequestUnderAnOldNumberIsReleasedAfterItsNotAfter(t *testing.T) {

@@ -55,7 +55,6 @@ type Hold struct {
 	spans    time.Duration // how long the lease is that is confirmed
 	telling  bool          // a call waits to hear that its name stays taken
 	wish     wish          // to know that somebody waits
-	recall   bool          // its client wants it back when somebody waits
 	short    time.Time     // until when a renewal may come late that makes the lease short: later ones do not make it longer
 	kept     int64         // server µs until which the key lives, as the renewal that prolonged it has said
 
@@ -178,6 +177,11 @@ func (l *Lock) Lose(x *Input, h *Hold, cause error) {
 	x.Add(Effect{Do: Lose, Call: &h.Ticket.Call, Err: cause, Flag: h.Idle.IsZero()}) // Of an idle one no call has lost anything.
 	l.stop(x, h)
 	l.end(x, h.Ticket)
+	for _, c := range l.cohorts {
+		if c.Hold == h {
+			c.OnFailed(x)
+		}
+	}
 }
 
 // stop ends the timer of the hold, because the hold ends, and the way of its owner's calls to it.
@@ -357,9 +361,8 @@ const (
 	fulfilled      // somebody waits, and the holder knows
 )
 
-// Wish notes that the holder wants to know when somebody waits. recall: its client wants the hold back then.
-func (l *Lock) Wish(x *Input, h *Hold, recall bool) {
-	h.recall = h.recall || recall
+// Wish notes that the holder wants to know when somebody waits.
+func (l *Lock) Wish(x *Input, h *Hold) {
 	switch {
 	case h.Ticket.state != held:
 	case h.wish == fulfilled:
@@ -384,9 +387,10 @@ func (l *Lock) fulfil(x *Input, h *Hold) {
 	l.awaited(x, h, true)
 }
 
+// awaited tells the call that uses a hold that somebody waits. A hold that no call uses is given back.
 func (l *Lock) awaited(x *Input, h *Hold, news bool) {
 	x.Add(Effect{Do: Awaited, Call: &h.Ticket.Call, Flag: news})
-	if h.recall {
+	if !h.Idle.IsZero() {
 		x.do(Recall, &h.Ticket.Call)
 	}
 }

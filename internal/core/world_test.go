@@ -111,7 +111,7 @@ func (w *world) name(text string) string {
 // phrases are effects that are about a call or the name, and carry an error at the most.
 var phrases = map[Action]string{
 	Wake: "wake", Acknowledge: "acknowledge", Poll: "check", PollSoon: "check soon", Retire: "retire", Subscribe: "subscribe", Owe: "owe",
-	Unlocked: "unlocked", Stuck: "stuck", Renew: "renew", Attend: "attend", Lose: "lose", Failing: "failing", Awaited: "awaited", Recall: "recall",
+	Unlocked: "unlocked", Stuck: "stuck", Renew: "renew", Attend: "attend", Lose: "lose", Failing: "failing", Awaited: "awaited", Recall: "recall", Lead: "lead",
 	Stays: "stays", Suspected: "suspected", Forged: "forged", Reconnect: "reconnect", Queued: "queued", Ping: "ping", Rejoined: "rejoined",
 	Missed: "missed", GivenBack: "give back", Timer: "timer", Send: "send", SendLater: "send",
 }
@@ -177,6 +177,8 @@ func (w *world) perform(f *Effect) string {
 		}
 	case Ping:
 		who = f.Text
+	case Lead:
+		who = f.Follower.Owner.(string)
 	case Rejoined, Missed, GivenBack:
 		who = w.name(f.Text)
 	}

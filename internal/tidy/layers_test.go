@@ -59,15 +59,14 @@ var layers = map[string][]string{
 	"internal/conn":    {"internal/wire", "lua", "lease", "internal/retry", "internal/timers", rueidis, "internal/times"},
 	"internal/outside": {"internal/wire", "lua", "lease", "internal/conn", "internal/retry", rueidis}, // Looking at names; waitqueue gives it the connections.
 	// L2
-	"waitqueue":       {"internal/wire", "internal/core", "internal/event", "lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/outside", "internal/retry", "internal/timers", rueidis, uuid},
-	"internal/cohort": {"lease", "internal/retry", "waitqueue"}, // Calls that pass a hold on; fairlock uses it.
+	"waitqueue": {"internal/wire", "internal/core", "internal/event", "lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/outside", "internal/retry", "internal/timers", rueidis, uuid},
 	// L3: what a program imports first. Nothing below imports it.
 	".": {"lease", "internal/conn", "waitqueue", rueidis},
 	// Looking from outside.
 	"doctor":  {".", "lua", "internal/retry", "waitqueue", rueidis},
 	"inspect": {".", "internal/wire", "lua", "lease", "internal/outside", "internal/retry", "waitqueue", rueidis},
 	// L4: they never import each other.
-	"fairlock":  append([]string{"internal/cohort"}, primitive...),
+	"fairlock":  primitive,
 	"reentrant": alone,
 	"rwlock":    alone,
 	"semaphore": alone,

@@ -1,4 +1,4 @@
-package cohort_test
+package fairlock_test
 
 import (
 	"context"
@@ -13,25 +13,13 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
-	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-func TestMain(m *testing.M) { leaks.Main(m) }
-
-// What a cohort does is in the tests of package fairlock, whose option it is; here is what can only go wrong between the
-// cohort and its hold.
-
-// hold locks, and fails where that has to wait.
-func hold(t *testing.T, m *fairlock.Mutex) *lease.Lease {
-	t.Helper()
-	return kit.Got(m.Lock(t.Context()))(t)
-}
-
-// pass releases a hold for a mate, and returns what that gets.
-func pass(t *testing.T, m *fairlock.Mutex, l *lease.Lease) *lease.Lease {
+// passOn releases a hold for a mate, and returns what that gets.
+func passOn(t *testing.T, m *fairlock.Mutex, l *lease.Lease) *lease.Lease {
 	t.Helper()
 	mate := kit.Lock(t.Context(), m.Lock)
 	synctime.Pass(time.Millisecond) // No token is ahead of the server's clock.
@@ -54,7 +42,7 @@ func TestAHoldIsRenewedWheneverItIsPassedOn(t *testing.T) {
 				synctime.Pass(time.Millisecond)
 			}
 			synctime.Pass(time.Duration(i%3) * time.Millisecond)
-			l = pass(t, m, l)
+			l = passOn(t, m, l)
 		}
 		require.Equal(t, asks, c.Stats().Asks, "one hold has served all of them")
 		synctime.Pass(2 * lasts)
@@ -110,7 +98,7 @@ func TestACallFromAUseThatHasEndedIsAMate(t *testing.T) {
 	kit.BubbleOne(t, func(t *testing.T, _ *redistest.Embedded, c *headwaiter.Client) {
 		m := fairlock.New(c, kit.Name(t), fairlock.WithCohort(8))
 		first := hold(t, m)
-		l := pass(t, m, first)
+		l := passOn(t, m, first)
 		for _, lock := range []*fairlock.Mutex{m, fairlock.New(c, kit.Name(t))} { // Also past the cohort.
 			call := kit.Lock(context.WithoutCancel(first.Context()), lock.Lock)
 			synctime.Pass(time.Millisecond)
@@ -175,7 +163,7 @@ func TestAPassTakesNoTokenThatTheClockHasNotComeTo(t *testing.T) {
 func TestMatesGoOnThoughTheHolderOfALostHoldNeverReleases(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		m := fairlock.New(kit.Dial(t, s), kit.Name(t), fairlock.WithCohort(8))
-		l := pass(t, m, hold(t, m))
+		l := passOn(t, m, hold(t, m))
 		mate := kit.Lock(t.Context(), m.Lock)
 		synctime.Pass(time.Millisecond)
 		require.NoError(t, kit.Err(fairlock.New(kit.Dial(t, s), kit.Name(t)).ForceRelease(t.Context(), l.Token())))
@@ -191,7 +179,7 @@ func TestTheNextLeaderAsksOnce(t *testing.T) {
 	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
 		c := kit.Dial(t, s, kit.Over(d))
 		m := fairlock.New(c, kit.Name(t), fairlock.WithCohort(1))
-		l := pass(t, m, hold(t, m))
+		l := passOn(t, m, hold(t, m))
 		next := kit.Lock(t.Context(), m.Lock)
 		synctime.Pass(time.Second) // The client has subscribed meanwhile.
 		before := c.Stats()
@@ -223,8 +211,8 @@ func TestAWishOfALeaseThatWasReleasedIsNobodys(t *testing.T) {
 			require.Equal(t, l.Token()+1, next.Token())
 			return next
 		}},
-		"it was passed on":                    {[]fairlock.Option{pass8}, pass},
-		"it was passed on, and could be kept": {[]fairlock.Option{keep, pass8}, pass},
+		"it was passed on":                    {[]fairlock.Option{pass8}, passOn},
+		"it was passed on, and could be kept": {[]fairlock.Option{keep, pass8}, passOn},
 		"nobody holds": {[]fairlock.Option{keep, pass8}, func(t *testing.T, _ *fairlock.Mutex, l *lease.Lease) *lease.Lease {
 			kit.Release(t, l)
 			synctime.Pass(2 * time.Second)
@@ -232,10 +220,15 @@ func TestAWishOfALeaseThatWasReleasedIsNobodys(t *testing.T) {
 		}},
 	} {
 		kit.BubbleOf(t, when, func(t *testing.T, s *redistest.Embedded) {
-			m, other := fairlock.New(kit.Dial(t, s), kit.Name(t), c.opts...), fairlock.New(kit.Dial(t, s), kit.Name(t))
+			client := kit.Dial(t, s)
+			m, other := fairlock.New(client, kit.Name(t), c.opts...), fairlock.New(kit.Dial(t, s), kit.Name(t))
 			l := hold(t, m)
 			next := c.then(t, m, l)
+			synctime.Pass(time.Second) // What is wanted all the time has been said.
+			renewals := client.Stats().Renewals
 			wish(l)
+			synctime.Pass(time.Millisecond)
+			require.Equal(t, renewals, client.Stats().Renewals, "nothing is asked for")
 			call := kit.Lock(t.Context(), other.Lock)
 			synctime.Pass(time.Second)
 			if next != nil {
