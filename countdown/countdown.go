@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter"
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -151,7 +151,7 @@ func (l *Latch) Wait(ctx context.Context) error {
 	if l.err != nil {
 		return l.wrap("wait", l.err)
 	}
-	ctx, free, err := retry.InTime(ctx, l.maxWait)
+	ctx, free, err := calls.InTime(ctx, l.maxWait)
 	if err != nil {
 		return l.wrap("wait", err)
 	}

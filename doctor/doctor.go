@@ -17,7 +17,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter"
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -170,7 +170,7 @@ func (r Report) Endangered() bool {
 //
 // It returns an error, and what is known nevertheless, if no server answered or ctx ended.
 func Diagnose(ctx context.Context, c *headwaiter.Client) (Report, error) {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	w, err := waitqueue.WiringOf(c)
 	if err != nil {
 		return Report{}, fmt.Errorf("doctor: %w", err)
@@ -181,7 +181,7 @@ func Diagnose(ctx context.Context, c *headwaiter.Client) (Report, error) {
 // Examine makes a client, diagnoses what it finds and closes it. Where [headwaiter.Dial] refuses a server, Examine
 // returns its error and what could be found out nevertheless.
 func Examine(ctx context.Context, o headwaiter.Options) (Report, error) {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	c, refused := headwaiter.Dial(o)
 	if refused == nil {
 		r, err := Diagnose(ctx, c)
@@ -229,7 +229,7 @@ func diagnose(ctx context.Context, w waitqueue.Wiring) (Report, error) {
 	r.Warnings = judge(&r)
 	switch {
 	case ctx.Err() != nil:
-		return r, fmt.Errorf("doctor: %w", retry.WhyEnded(ctx))
+		return r, fmt.Errorf("doctor: %w", calls.WhyEnded(ctx))
 	case silent != nil:
 		return r, fmt.Errorf("doctor: %w", silent)
 	}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter"
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -96,7 +96,7 @@ func (e *Election) Run(ctx context.Context, value string, f func(context.Context
 		if !lost {
 			return err
 		}
-		_ = retry.Rest(ctx, retry.Backoff(tries)) // If ctx ends, the campaign says so.
+		_ = calls.Rest(ctx, calls.Backoff(tries)) // If ctx ends, the campaign says so.
 	}
 }
 
@@ -168,7 +168,7 @@ func (e *Election) look(ctx context.Context) (lease.Leader, int64, error) {
 // The channel is closed when ctx ends. Where the client is closed, or Redis has an error that no retry mends, the last
 // Leader says so in Err, and the channel is closed.
 func (e *Election) Observe(ctx context.Context) <-chan lease.Leader {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	leaders := make(chan lease.Leader, 1)
 	put := func(l lease.Leader) {
 		select {

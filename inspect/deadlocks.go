@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter"
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -86,19 +86,19 @@ func Deadlocks(ctx context.Context, c *headwaiter.Client, lasting time.Duration)
 	}
 	stuck, err := b.reduce(ctx)
 	if err != nil {
-		return Graph{}, fmt.Errorf("inspect: deadlocks: %w", retry.WhyEnded(ctx))
+		return Graph{}, fmt.Errorf("inspect: deadlocks: %w", calls.WhyEnded(ctx))
 	}
 	if len(stuck) == 0 {
 		return b.graph(stuck), nil
 	}
-	if retry.Rest(ctx, lasting) != nil {
-		return Graph{}, fmt.Errorf("inspect: deadlocks: %w", retry.WhyEnded(ctx))
+	if calls.Rest(ctx, lasting) != nil {
+		return Graph{}, fmt.Errorf("inspect: deadlocks: %w", calls.WhyEnded(ctx))
 	}
 	again := board{partial: b.partial, who: b.who}
 	for names := range slices.Chunk(b.named(stuck), listBatch) {
 		look(ctx, c, w, names, graphTickets)
 		if ctx.Err() != nil {
-			return Graph{}, fmt.Errorf("inspect: deadlocks: %w", retry.WhyEnded(ctx))
+			return Graph{}, fmt.Errorf("inspect: deadlocks: %w", calls.WhyEnded(ctx))
 		}
 		for _, n := range names {
 			if n.Err != nil {
@@ -110,12 +110,12 @@ func Deadlocks(ctx context.Context, c *headwaiter.Client, lasting time.Duration)
 	again.keep(&b)
 	stuck, err = again.reduce(ctx)
 	if err != nil {
-		return Graph{}, fmt.Errorf("inspect: deadlocks: %w", retry.WhyEnded(ctx))
+		return Graph{}, fmt.Errorf("inspect: deadlocks: %w", calls.WhyEnded(ctx))
 	}
 	g := b.graph(stuck)
 	g.Cycles, err = again.cycles(ctx, stuck)
 	if err != nil {
-		return Graph{}, fmt.Errorf("inspect: deadlocks: %w", retry.WhyEnded(ctx))
+		return Graph{}, fmt.Errorf("inspect: deadlocks: %w", calls.WhyEnded(ctx))
 	}
 	return g, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter"
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -29,7 +29,7 @@ type Ended struct {
 // History returns the last holds of a fair lock that has ended, the newest first: as many as fairlock.WithHistory keeps, for
 // a day after the last; none where nothing was kept. Beside the rights of a client it needs LRANGE.
 func History(ctx context.Context, c *headwaiter.Client, name string) ([]Ended, error) {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	w, err := waitqueue.WiringOf(c)
 	if err != nil {
 		return nil, fmt.Errorf("inspect: history: %w", err)

@@ -14,8 +14,8 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/outside"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -54,7 +54,7 @@ func List(ctx context.Context, c *headwaiter.Client, pattern string) iter.Seq2[L
 
 // list is List with so many tickets of each name.
 func list(ctx context.Context, c *headwaiter.Client, pattern string, tickets int) iter.Seq2[Listed, error] {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	return func(yield func(Listed, error) bool) {
 		w, err := waitqueue.WiringOf(c)
 		if err != nil {
@@ -82,7 +82,7 @@ func list(ctx context.Context, c *headwaiter.Client, pattern string, tickets int
 // Find tells what the server knows of a name, with as much as the Inspect of a lock tells, for each kind that has it:
 // nothing if there is none. Of a kind that cannot be inspected the error is in the Listed.
 func Find(ctx context.Context, c *headwaiter.Client, name string) ([]Listed, error) {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	w, err := waitqueue.WiringOf(c)
 	if err != nil {
 		return nil, fmt.Errorf("inspect: find: %w", err)
@@ -158,7 +158,7 @@ func look(ctx context.Context, c *headwaiter.Client, w waitqueue.Wiring, names [
 
 // over is the error of a look whose context has ended, which says whether the server has answered.
 func over(ctx context.Context, names []Listed) error {
-	why := retry.WhyEnded(ctx)
+	why := calls.WhyEnded(ctx)
 	for _, n := range names {
 		if why != nil && errors.Is(n.Err, lease.ErrUnavailable) {
 			return n.Err

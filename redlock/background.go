@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 )
 
 // A background is what goes on when nobody waits for it: requests to nodes that are slower than a quorum of the
@@ -66,6 +66,6 @@ func (b *background) wait(ctx context.Context) error {
 	case <-b.over():
 		return nil
 	case <-ctx.Done():
-		return retry.WhyEnded(ctx)
+		return calls.WhyEnded(ctx)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -308,7 +308,7 @@ func (c *call) ended(ctx context.Context) error {
 	}
 	return &lease.WaitError{
 		Place: -1, Waited: time.Since(c.begun), Last: last,
-		Err:        fmt.Errorf("with %d of %d votes: %w", votes, len(c.votes), retry.WhyEnded(ctx)),
+		Err:        fmt.Errorf("with %d of %d votes: %w", votes, len(c.votes), calls.WhyEnded(ctx)),
 		Unanswered: away > len(c.votes)-c.m.quorum,
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -154,7 +154,7 @@ func (c *call) release(ctx context.Context) error {
 		case <-timer.C:
 			return o.err()
 		case <-ctx.Done():
-			return errors.Join(o.err(), retry.WhyEnded(ctx))
+			return errors.Join(o.err(), calls.WhyEnded(ctx))
 		}
 	}
 	return o.err()

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/names"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -134,12 +134,12 @@ func (m *Mutex) acquire(ctx context.Context, try bool) (*lease.Lease, error) {
 		return nil, m.err
 	}
 	if ctx.Err() != nil {
-		return nil, &lease.WaitError{Place: -1, Err: retry.WhyEnded(ctx)}
+		return nil, &lease.WaitError{Place: -1, Err: calls.WhyEnded(ctx)}
 	}
 	if l, ok := ctx.Value(m.held).(*lease.Lease); ok && l.Context().Err() == nil {
 		return nil, lease.ErrDeadlock
 	}
-	ctx, free, err := retry.InTime(ctx, m.set.maxWait)
+	ctx, free, err := calls.InTime(ctx, m.set.maxWait)
 	if err != nil {
 		return nil, err
 	}

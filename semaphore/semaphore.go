@@ -12,8 +12,7 @@ import (
 	"strconv"
 
 	"github.com/headwaiter/headwaiter"
-	"github.com/headwaiter/headwaiter/internal/nested"
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -53,7 +52,7 @@ func New(c *headwaiter.Client, name string, permits int64, opts ...Option) *Sema
 	terms.Shared = permits > 1
 	q := c.Queue(lua.Semaphore, name, terms).Nested(waitqueue.Independent).
 		Says(nil, strconv.FormatInt(permits, 10))
-	return &Semaphore{queue: q, permits: permits, key: nested.Key(c, name), err: countable("a semaphore", permits)}
+	return &Semaphore{queue: q, permits: permits, key: calls.Key(c, name), err: countable("a semaphore", permits)}
 }
 
 func countable(what string, permits int64) error {
@@ -97,8 +96,8 @@ func (s *Semaphore) Acquire(ctx context.Context, n int64) (*lease.Lease, error) 
 
 // fits is why a request can never be served, because of what its context holds already.
 func (s *Semaphore) fits(ctx context.Context, n int64) error {
-	retry.Given(ctx)
-	own := nested.Permits(ctx, s.key)
+	calls.Given(ctx)
+	own := calls.Permits(ctx, s.key)
 	if own == 0 || n <= s.permits-own {
 		return nil
 	}
@@ -111,8 +110,8 @@ func (s *Semaphore) fits(ctx context.Context, n int64) error {
 
 // note makes a call for n permits, so that calls from within the hold are known for such.
 func (s *Semaphore) note(ctx context.Context, n int64, call func(context.Context) (*lease.Lease, error)) (*lease.Lease, error) {
-	retry.Given(ctx)
-	l, _, err := nested.Note(ctx, s.key, func(ctx context.Context) (*lease.Lease, int64, error) {
+	calls.Given(ctx)
+	l, _, err := calls.Note(ctx, s.key, func(ctx context.Context) (*lease.Lease, int64, error) {
 		l, err := call(ctx)
 		return l, n, err
 	})
@@ -145,8 +144,8 @@ func (s *Semaphore) Drain(ctx context.Context) (*lease.Lease, int64, error) {
 	if s.err != nil {
 		return nil, 0, s.wrap("drain", s.err)
 	}
-	retry.Given(ctx)
-	l, n, err := nested.Note(ctx, s.key, s.queue.For(wire.Permit, 1).Drain)
+	calls.Given(ctx)
+	l, n, err := calls.Note(ctx, s.key, s.queue.For(wire.Permit, 1).Drain)
 	return l, n, s.wrap("drain", err)
 }
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -141,7 +141,7 @@ func (m *Mutex) acquire(ctx context.Context, verb, key string, try bool) (*lease
 	if m.err != nil {
 		return nil, m.wrap(verb, key, m.err)
 	}
-	ctx, free, err := retry.InTime(ctx, m.maxWait)
+	ctx, free, err := calls.InTime(ctx, m.maxWait)
 	if err != nil {
 		return nil, m.wrap(verb, key, err)
 	}

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/notify"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -22,9 +22,9 @@ func (q Queue) Acquire(ctx context.Context) (*lease.Lease, error) {
 }
 
 // Try returns the hold if it can be had at once and nobody waits, and an error that wraps [lease.ErrBusy]
-// otherwise. A client that only keeps what it held is called ([retry.Calling]).
+// otherwise. A client that only keeps what it held is called ([calls.Calling]).
 func (q Queue) Try(ctx context.Context) (*lease.Lease, error) {
-	return retry.Calling(ctx, func(ctx context.Context) (*lease.Lease, error) {
+	return calls.Calling(ctx, func(ctx context.Context) (*lease.Lease, error) {
 		l, _, err := obtain(ctx, q, wire.Try, nil)
 		return l, err
 	}, q.Acquire)
@@ -37,7 +37,7 @@ func (q Queue) Drain(ctx context.Context) (*lease.Lease, int64, error) {
 
 // obtain is one call for a hold, which may be in transit.
 func obtain(ctx context.Context, q Queue, mode string, from *lua.Transit) (*lease.Lease, int64, error) {
-	ctx, free, err := retry.InTime(ctx, q.terms.MaxWait)
+	ctx, free, err := calls.InTime(ctx, q.terms.MaxWait)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -176,7 +176,7 @@ func (w *wait) run() (*lease.Lease, error) {
 			alone = true
 			continue
 		case core.TimeOut:
-			return nil, w.failed(retry.WhyEnded(w.ctx))
+			return nil, w.failed(calls.WhyEnded(w.ctx))
 		case core.Ask:
 			step = w.ask()
 		case core.Confirm:

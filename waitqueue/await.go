@@ -9,11 +9,11 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/event"
 	"github.com/headwaiter/headwaiter/internal/notify"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -112,7 +112,7 @@ func (a *attendance) run() error {
 		case core.Return:
 			return nil
 		case core.TimeOut:
-			return a.failed(retry.WhyEnded(a.ctx))
+			return a.failed(calls.WhyEnded(a.ctx))
 		case core.Ask:
 			step = a.ask()
 		case core.Act:

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/conn"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -53,12 +53,12 @@ func (q *binding) call(
 ) (conn.Attempt, wire.Tuple, error) {
 	var a conn.Attempt
 	var r wire.Tuple
-	retry.Given(ctx)
+	calls.Given(ctx)
 	switch {
 	case q.err != nil:
 		return a, r, q.err
 	case ctx.Err() != nil:
-		return a, r, retry.WhyEnded(ctx)
+		return a, r, calls.WhyEnded(ctx)
 	case q.client.servers.Over():
 		return a, r, lease.ErrClosed
 	}
@@ -122,7 +122,7 @@ type Holding struct {
 // until it is mended is sent again too. If the server says that l does not hold any more, l is lost at once, and the error is
 // why. The lease of another name is [lease.ErrNotHeld].
 func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, request lua.Request[wire.Head], limit time.Duration, args func(Holding, Attempt) []string) (wire.Head, error) {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	if err := q.settle(ctx); err != nil {
 		return wire.Head{}, err
 	}

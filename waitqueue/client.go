@@ -8,11 +8,11 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/notify"
 	"github.com/headwaiter/headwaiter/internal/outside"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
@@ -97,7 +97,7 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 		}
 		c.send(to, all)
 	}
-	if err := c.servers.Probe(retry.TryTime); err != nil {
+	if err := c.servers.Probe(calls.TryTime); err != nil {
 		c.shut()
 		return nil, err
 	}

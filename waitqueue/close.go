@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/core"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -28,7 +28,7 @@ func (c *Client) Close() error {
 // says: as long as the time-out of its Dialer or its ConnWriteTimeout. On the client's own it ends that; a DialCtxFn of the
 // caller's is to return when its context ends.
 func (c *Client) Shutdown(ctx context.Context) error {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	c.mu.Lock()
 	if c.closing {
 		c.mu.Unlock()
@@ -36,7 +36,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 		case <-c.gone:
 			return nil
 		case <-ctx.Done():
-			return retry.WhyEnded(ctx)
+			return calls.WhyEnded(ctx)
 		}
 	}
 	c.closing = true

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/names"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
@@ -42,7 +42,7 @@ func (q *Cohort) Keeps() bool { return q.keep > 0 }
 
 // Acquire waits for a hold as one of the cohort.
 func (q *Cohort) Acquire(ctx context.Context) (*lease.Lease, error) {
-	ctx, free, err := retry.InTime(ctx, q.terms.MaxWait)
+	ctx, free, err := calls.InTime(ctx, q.terms.MaxWait)
 	if err != nil {
 		return nil, err
 	}
@@ -50,9 +50,9 @@ func (q *Cohort) Acquire(ctx context.Context) (*lease.Lease, error) {
 	return q.join(ctx, wire.Wait)
 }
 
-// Try returns a hold if it can be had at once, and an error that wraps [lease.ErrBusy] otherwise; see [retry.Calling].
+// Try returns a hold if it can be had at once, and an error that wraps [lease.ErrBusy] otherwise; see [calls.Calling].
 func (q *Cohort) Try(ctx context.Context) (*lease.Lease, error) {
-	return retry.Calling(ctx, func(ctx context.Context) (*lease.Lease, error) { return q.join(ctx, wire.Try) }, q.Acquire)
+	return calls.Calling(ctx, func(ctx context.Context) (*lease.Lease, error) { return q.join(ctx, wire.Try) }, q.Acquire)
 }
 
 // A cohort is what is kept of a cohort beside what the core knows. The mu of its entry guards it.
@@ -145,7 +145,7 @@ func (q *Cohort) join(ctx context.Context, mode string) (*lease.Lease, error) {
 	case turn == core.Later:
 		return nil, f.giveUp(lease.ErrBusy) // Another call of the client has it, or is about to.
 	case u != nil:
-		_ = u.giveBack(retry.Over, nil)
+		_ = u.giveBack(calls.Over, nil)
 	}
 	return co.lead(f)
 }
@@ -182,7 +182,7 @@ func (f *follower) goOn(why error) {
 // context; then the call that has asked for the others tells whether the server answers.
 func (f *follower) giveUp(cause error) error {
 	silent := cause == nil && Queue{f.queue}.Silent()
-	cause = cmp.Or(cause, retry.WhyEnded(f.ctx))
+	cause = cmp.Or(cause, calls.WhyEnded(f.ctx))
 	if errors.Is(cause, lease.ErrBusy) {
 		return f.unasked(cause)
 	}
@@ -339,7 +339,7 @@ func (co *cohort) recall() {
 	}
 	co.entry.end(x)
 	if back {
-		_ = u.giveBack(retry.Over, nil)
+		_ = u.giveBack(calls.Over, nil)
 	}
 }
 

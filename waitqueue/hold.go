@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/notify"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
@@ -202,7 +202,7 @@ func (h *hold) outlast(ctx context.Context) error {
 	case <-over:
 		return t.outcome()
 	case <-ctx.Done():
-		why = h.lastFailure(retry.WhyEnded(ctx))
+		why = h.lastFailure(calls.WhyEnded(ctx))
 	case <-t.entry.client.servers.Ended():
 		why = lease.ErrClosed
 	case <-timer.C:
@@ -317,7 +317,7 @@ func (sh *share) HandOver(ctx context.Context) (text string, err error) {
 
 // Adopt takes a hold of the name out of transit.
 func (q Queue) Adopt(ctx context.Context, x lua.Transit) (*lease.Lease, error) {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	if q.err == nil && q.keys.Lock != x.Lock {
 		return nil, fmt.Errorf("%w: it is for %.80q, and this client has the prefix %q", lease.ErrNotGenuine, x.Lock, q.client.opts.Prefix)
 	}

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/outside"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -103,7 +103,7 @@ func (q Queue) Says(v Verdicts, extras ...string) Queue {
 
 // usable is why the queue cannot be asked, if it cannot.
 func (q Queue) usable(ctx context.Context) error {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	switch {
 	case q.err != nil:
 		return q.err
@@ -113,7 +113,7 @@ func (q Queue) usable(ctx context.Context) error {
 	begun := time.Now()
 	err := q.settle(ctx)
 	if ctx.Err() != nil {
-		e := &lease.WaitError{Place: -1, Err: retry.WhyEnded(ctx), Unanswered: errors.Is(err, lease.ErrUnavailable)}
+		e := &lease.WaitError{Place: -1, Err: calls.WhyEnded(ctx), Unanswered: errors.Is(err, lease.ErrUnavailable)}
 		if err != nil { // Else there was nothing to wait for.
 			e.Waited = time.Since(begun)
 		}
@@ -194,7 +194,7 @@ func (q Queue) Seen() outside.Name {
 // Inspect tells who holds and who waits. It changes nothing, and takes no place in any order. The arguments are
 // what the script wants beside the number of tickets to tell.
 func (q Queue) Inspect(ctx context.Context, args ...string) (lease.Info, error) {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	if q.err != nil {
 		return lease.Info{}, q.err
 	}
@@ -228,7 +228,7 @@ func (q Queue) ForceReleaseHolder(ctx context.Context, h lease.Holder) (lease.Ho
 }
 
 func (q Queue) free(ctx context.Context, h lease.Holder) (lease.Holder, error) {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	if q.err != nil {
 		return lease.Holder{}, q.err
 	}

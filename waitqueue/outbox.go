@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/conn"
-	"github.com/headwaiter/headwaiter/internal/retry"
 )
 
 const (
@@ -223,7 +223,7 @@ func (o *outbox[T]) wait(ctx context.Context, owed func() time.Time) error {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return retry.WhyEnded(ctx)
+			return calls.WhyEnded(ctx)
 		}
 		timer.Stop()
 	}

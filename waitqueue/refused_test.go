@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
@@ -66,7 +66,7 @@ func TestAReleaseThatTheServerRefusesForAMomentIsSentAgainUntilItIsDone(t *testi
 				refuse(s, refusal)
 				time.AfterFunc(2*time.Second, func() { refuse(s, "") })
 				require.NoError(t, release(t.Context(), l))
-				time.Sleep(2*time.Second - time.Since(begun) + retry.LongestBackoff) // Of the bubble: for an Unlock.
+				time.Sleep(2*time.Second - time.Since(begun) + calls.LongestBackoff) // Of the bubble: for an Unlock.
 				if name == "HandOver" {
 					return // It is in transit.
 				}
@@ -103,7 +103,7 @@ func TestAQueuedCallWaitsForAServerThatRefusesForAMomentAndANewOneForReplicas(t 
 			require.GreaterOrEqual(t, time.Since(begun), 4*time.Second)
 			require.NoError(t, fresh.Release(t.Context()))
 		}
-		time.Sleep(4*time.Second - time.Since(begun) + retry.LongestBackoff) // Of the bubble.
+		time.Sleep(4*time.Second - time.Since(begun) + calls.LongestBackoff) // Of the bubble.
 		require.NoError(t, l.Release(t.Context()))
 		next := <-queued
 		require.NotNil(t, next, "it has kept its place")
@@ -126,7 +126,7 @@ func TestACallBehindAnUnlockThatAFullDiskHoldsUpFailsAtOnce(t *testing.T) {
 			require.ErrorContains(t, must.Err(queueOf(c, name).Acquire(t.Context())), "MISCONF", name)
 			require.Equal(t, begun, time.Now())
 			refuse(s, "")
-			time.Sleep(retry.LongestBackoff) // Of the bubble: the Unlock is sent again.
+			time.Sleep(calls.LongestBackoff) // Of the bubble: the Unlock is sent again.
 			l = must.Got(queueOf(c, name).Acquire(t.Context()))(t)
 			require.NoError(t, l.Release(t.Context()))
 		}
@@ -233,7 +233,7 @@ func TestAServerThatStaysReadOnlyEndsACallWithItsContextAndATryBefore(t *testing
 		ctx := must.Within(t, time.Minute)
 		begun := time.Now()
 		require.ErrorContains(t, must.Err(queueOf(c, "name").Try(ctx)), "connect to the master")
-		require.LessOrEqual(t, time.Since(begun), retry.TryTime+retry.LongestBackoff)
+		require.LessOrEqual(t, time.Since(begun), calls.TryTime+calls.LongestBackoff)
 		must.Fails(t, must.Err(queueOf(c, "name").Acquire(ctx)), context.DeadlineExceeded, "connect to the master")
 		require.Equal(t, time.Minute, time.Since(begun))
 	})

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -74,13 +74,13 @@ func AcquireAll(ctx context.Context, queues []Queue, bound time.Duration) (*leas
 // TryAll returns a lease on all of the queues if they can be had at once and nobody waits for any, and an error that wraps
 // [lease.ErrBusy] otherwise. Clients that only keep what they held are called, as by [Queue.Try].
 func TryAll(ctx context.Context, queues []Queue) (*lease.Lease, error) {
-	return retry.Calling(ctx, func(ctx context.Context) (*lease.Lease, error) {
+	return calls.Calling(ctx, func(ctx context.Context) (*lease.Lease, error) {
 		return acquireAll(ctx, queues, wire.Try, lease.MaxLease)
 	}, func(ctx context.Context) (*lease.Lease, error) { return AcquireAll(ctx, queues, 0) })
 }
 
 func acquireAll(ctx context.Context, queues []Queue, mode string, bound time.Duration) (*lease.Lease, error) {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	if len(queues) == 0 {
 		return nil, fmt.Errorf("%w: no names", lease.ErrInvalid)
 	}
@@ -95,7 +95,7 @@ func acquireAll(ctx context.Context, queues []Queue, mode string, bound time.Dur
 	})
 	m := newMulti(ctx, queues, mode)
 	m.core.Bound = bound
-	ctx, free, err := retry.InTime(ctx, terms.MaxWait)
+	ctx, free, err := calls.InTime(ctx, terms.MaxWait)
 	if err != nil {
 		return nil, err
 	}
@@ -359,7 +359,7 @@ func lostOne(all *lease.Keeper, parts []*lease.Lease, one *lease.Lease) {
 		return // The release has begun, which gives back the others.
 	}
 	for _, l := range parts {
-		_ = l.Release(retry.Over)
+		_ = l.Release(calls.Over)
 	}
 }
 

@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/names"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -304,7 +304,7 @@ func (h *hold) lower(ctx context.Context) error {
 // context's, it is one for reading, though the server may keep others out until Downgrade is called again or
 // the lease ends.
 func (q Queue) Downgrade(ctx context.Context, l *lease.Lease) error {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	if q.err != nil {
 		return q.err
 	}
@@ -334,7 +334,7 @@ func (q Queue) Downgrade(ctx context.Context, l *lease.Lease) error {
 // HoldCount returns how many leases of a kind there are on the hold that ctx comes from or whose owner it
 // names; of kind 0, how many of any kind.
 func (q Queue) HoldCount(ctx context.Context, kind byte) int {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	if q.err != nil {
 		return 0
 	}

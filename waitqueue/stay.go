@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -18,7 +18,7 @@ import (
 func (m *multi) stay(ctx context.Context, leases []*lease.Lease) []error {
 	if m.core.Try {
 		var free context.CancelFunc
-		ctx, free = context.WithTimeoutCause(ctx, retry.TryTime, errUntold)
+		ctx, free = context.WithTimeoutCause(ctx, calls.TryTime, errUntold)
 		defer free()
 	}
 	told := make([]<-chan error, len(leases))
@@ -37,7 +37,7 @@ func (m *multi) stay(ctx context.Context, leases []*lease.Lease) []error {
 		case <-l.Context().Done():
 			errs[i] = context.Cause(l.Context())
 		case <-ctx.Done():
-			why := retry.WhyEnded(ctx)
+			why := calls.WhyEnded(ctx)
 			if errors.Is(why, errUntold) {
 				why = errUntold
 			}

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -36,7 +36,7 @@ func AcquireEach(ctx context.Context, queues ...Queue) []Outcome { return each(c
 func TryEach(ctx context.Context, queues ...Queue) []Outcome { return each(ctx, queues, wire.Try) }
 
 func each(ctx context.Context, queues []Queue, mode string) []Outcome {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	m := newMulti(ctx, queues, mode)
 	m.core.Each = true
 	named := make(map[any]bool, len(queues))
@@ -44,7 +44,7 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 	asking := ctx // until the shortest of the waits is over: the others ask again by themselves then
 	for i, q := range queues {
 		p := m.parts[i]
-		mine, free, err := retry.InTime(ctx, q.terms.MaxWait)
+		mine, free, err := calls.InTime(ctx, q.terms.MaxWait)
 		if p.Err = err; err != nil {
 			continue
 		}
@@ -84,7 +84,7 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 		case l == nil:
 		case untold != nil:
 			all[i] = Outcome{Err: untold}
-			_ = l.Release(retry.Over)
+			_ = l.Release(calls.Over)
 		case l.Context().Err() != nil:
 			all[i] = Outcome{Err: context.Cause(l.Context())}
 		default:
@@ -100,7 +100,7 @@ func (m *multi) stayEach(leases []*lease.Lease) []error {
 	ctx, end := context.WithCancelCause(context.WithoutCancel(m.ctx))
 	defer end(nil)
 	defer context.AfterFunc(m.ctx, func() {
-		time.AfterFunc(conn.AnswerTime, func() { end(retry.WhyEnded(m.ctx)) })
+		time.AfterFunc(conn.AnswerTime, func() { end(calls.WhyEnded(m.ctx)) })
 	})()
 	return m.stay(ctx, leases)
 }
@@ -109,7 +109,7 @@ func (m *multi) stayEach(leases []*lease.Lease) []error {
 // [lease.Lease.Release]: ctx may come from any of the holds, and each error names its hold; a lease that is nil, as that of an
 // [Outcome] with an error, is passed over. A server that does not answer holds up none of the others.
 func ReleaseEach(ctx context.Context, leases ...*lease.Lease) []error {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	ctx, free := lease.Outlasting(ctx, leases...) // Once for all: each that is given back ends what comes from it.
 	defer free()
 	return releaseAll(ctx, leases, false)

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/core"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -127,7 +127,7 @@ func (w *wait) afterEnds(ctx context.Context) error {
 	patience := ctx
 	if mode != wire.Wait {
 		var cancel context.CancelFunc
-		patience, cancel = context.WithTimeout(ctx, retry.TryTime)
+		patience, cancel = context.WithTimeout(ctx, calls.TryTime)
 		defer cancel()
 	}
 	for _, l := range before {

@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -76,7 +76,7 @@ func (e *Election) Proclaim(ctx context.Context, l *lease.Lease, value string) e
 }
 
 func (e *Election) proclaim(ctx context.Context, l *lease.Lease, value string) error {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	t := e.line.ticketOf(l)
 	if l != nil && l.Context().Err() != nil {
 		return context.Cause(l.Context())
@@ -100,7 +100,7 @@ func (e *Election) proclaim(ctx context.Context, l *lease.Lease, value string) e
 	case l.Context().Err() != nil:
 		err = context.Cause(l.Context())
 	case ctx.Err() != nil:
-		err = retry.WhyEnded(ctx)
+		err = calls.WhyEnded(ctx)
 	}
 	if sent.Load() != 0 {
 		err = fmt.Errorf("%w: %w", lease.ErrOutcomeUnknown, err)
@@ -180,7 +180,7 @@ func (e *Election) look(ctx context.Context) (lease.Leader, int64, error) {
 // The channel keeps the newest alone: a slow receiver misses what is over, and never the last. It is closed when ctx
 // ends. Where the client is closed, or etcd has an error that no retry mends, the last Leader says so in Err.
 func (e *Election) Observe(ctx context.Context) <-chan lease.Leader {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	news := make(chan lease.Leader, 1)
 	err := e.line.client.core.Spawn(func() {
 		defer close(news)
@@ -237,7 +237,7 @@ func (e *Election) change(ctx context.Context, now lease.Leader, revision int64)
 		}
 	}
 	// The watch ended: a compaction, a member without leader, or nothing for a long time.
-	_ = retry.Rest(ctx, retry.FirstBackoff)
+	_ = calls.Rest(ctx, calls.FirstBackoff)
 }
 
 // counts reports whether an event may change who leads, or the value. One that comes while somebody leads changes nothing.

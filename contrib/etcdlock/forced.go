@@ -12,7 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -84,7 +84,7 @@ func told(revision int64, key string) string { return fmt.Sprintf("%d %s", revis
 // begins where it was, unless that is compacted.
 func (s *session) listen(from int64) {
 	c := s.client
-	for tries := 0; retry.Rest(s.Ctx, retry.Backoff(tries)) == nil; tries++ {
+	for tries := 0; calls.Rest(s.Ctx, calls.Backoff(tries)) == nil; tries++ {
 		w, err := c.watch(c.notice(s.id), clientv3.WithRev(from), clientv3.WithFilterDelete())
 		if err != nil {
 			return // The client closes.

@@ -9,8 +9,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/engine"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -170,7 +170,7 @@ func (t *ticket) wait(ctx context.Context, q queue, now turn) error {
 			return context.Cause(t.Ctx)
 		case !open || answer.Err() != nil:
 			// A compaction, or a member without leader. The look that follows waits for an answer.
-			return retry.Rest(during, retry.FirstBackoff)
+			return calls.Rest(during, calls.FirstBackoff)
 		case len(answer.Events) > 0:
 			return nil
 		case answer.Created && answer.Header.Revision > now.after:

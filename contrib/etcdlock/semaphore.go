@@ -9,8 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/headwaiter/headwaiter/internal/nested"
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -29,7 +28,7 @@ const MaxPermits = 1<<53 - 1
 // All who use the name at a time have to state the same number: a call that finds another before it in the queue fails
 // with [lease.ErrMismatch].
 func NewSemaphore(c *Client, name string, permits int64, opts ...Option) *Semaphore {
-	s := &Semaphore{c.line("semaphore", name, opts), permits, nested.Key(c, name)}
+	s := &Semaphore{c.line("semaphore", name, opts), permits, calls.Key(c, name)}
 	s.line.shared = permits > 1
 	switch {
 	case s.line.Err != nil:
@@ -73,15 +72,15 @@ func (s *Semaphore) acquire(ctx context.Context, n int64, try bool) (*lease.Leas
 	case n > s.limit:
 		return nil, fmt.Errorf("%w: %d permits of %d", lease.ErrTooLarge, n, s.limit)
 	}
-	retry.Given(ctx)
-	if own := nested.Permits(ctx, s.key); !try && own > 0 && n > s.limit-own {
+	calls.Given(ctx)
+	if own := calls.Permits(ctx, s.key); !try && own > 0 && n > s.limit-own {
 		return nil, fmt.Errorf("%w: %d permits of %d are asked for beside %d", lease.ErrDeadlock, n, s.limit, own)
 	}
 	var q queue = permits{&s.line, n, s.limit}
 	if try {
 		q = ifFit{permits{&s.line, n, s.limit}}
 	}
-	l, _, err := nested.Note(ctx, s.key, func(ctx context.Context) (*lease.Lease, int64, error) {
+	l, _, err := calls.Note(ctx, s.key, func(ctx context.Context) (*lease.Lease, int64, error) {
 		l, err := s.line.acquire(ctx, q)
 		return l, n, err
 	})

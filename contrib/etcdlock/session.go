@@ -7,8 +7,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/engine"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -103,7 +103,7 @@ func (s *session) keep() {
 			s.look(due)
 		default:
 			tries++
-			due = time.Now().Add(retry.Backoff(tries))
+			due = time.Now().Add(calls.Backoff(tries))
 		}
 	}
 }

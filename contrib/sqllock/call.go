@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -139,7 +139,7 @@ func (w *sessionCall) close() {
 		w.mu.Unlock()
 		return
 	}
-	if w.err = retry.WhyEnded(w.Context); w.err == nil {
+	if w.err = calls.WhyEnded(w.Context); w.err == nil {
 		w.err = lease.ErrClosed
 	}
 	close(w.done)

@@ -19,9 +19,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/internal/names"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
 )
@@ -268,7 +268,7 @@ func (c *Client) Close() error {
 // given back by then ends by itself: a session with its connection, a lease with its time. A second call waits for the
 // first, until its own ctx ends.
 func (c *Client) Shutdown(ctx context.Context) error {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	c.mu.Lock()

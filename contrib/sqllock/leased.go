@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/engine"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -161,7 +161,7 @@ func (t *ticket) acquire(ctx context.Context, wait bool) (*lease.Lease, error) {
 			}
 			continue
 		case ctx.Err() != nil || t.client.life.Err() != nil:
-			silent := t.arrival == nil || last != nil || time.Since(asked) > retry.SlowAnswer
+			silent := t.arrival == nil || last != nil || time.Since(asked) > calls.SlowAnswer
 			return nil, t.lock.gaveUp(ctx, t.begun, t.place, silent, last)
 		case !passes(err):
 			return nil, err
@@ -169,7 +169,7 @@ func (t *ticket) acquire(ctx context.Context, wait bool) (*lease.Lease, error) {
 			return nil, noAnswer(t.begun, err)
 		}
 		last = err
-		if engine.Rest(ctx, t.client.life, retry.Backoff(failed)) != nil {
+		if engine.Rest(ctx, t.client.life, calls.Backoff(failed)) != nil {
 			return nil, t.lock.gaveUp(ctx, t.begun, t.place, true, last)
 		}
 		failed++
@@ -204,7 +204,7 @@ func (t *ticket) await(ctx context.Context, a answer) error {
 		if ear || t.moved(ctx, &a.place) || time.Since(a.sent) >= a.next() {
 			return nil
 		}
-		silent = ctx.Err() != nil && time.Since(looked) > retry.SlowAnswer
+		silent = ctx.Err() != nil && time.Since(looked) > calls.SlowAnswer
 		t.standsAt(ctx, a.place)
 		timer.Reset(poll(a.place))
 	}

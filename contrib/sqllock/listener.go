@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 )
 
 const (
@@ -77,7 +77,7 @@ func (c *Client) listenAlways() {
 		if heard {
 			pause = 50 * time.Millisecond
 		}
-		_ = retry.Rest(c.life, pause/2+rand.N(pause))
+		_ = calls.Rest(c.life, pause/2+rand.N(pause))
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/names"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -117,7 +117,7 @@ const (
 // It costs one statement, with a MaxWait three. On MySQL a MaxWait is set for the session and set back behind the
 // statement; if the context that tx was begun with ends just in between, the pool keeps a connection with that limit.
 func LockRow(ctx context.Context, tx *sql.Tx, r Row, dest ...any) error {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	if err := r.lock(ctx, tx, dest); err != nil {
 		return fmt.Errorf("sqllock: lock row %q: %w", r.label(), err)
 	}
@@ -254,10 +254,10 @@ func (r *Row) quoted(names []string, separator string) string {
 func (r *Row) failed(ctx context.Context, begun time.Time, err error, most time.Duration) error {
 	waited := time.Since(begun)
 	code := reason(err)
-	if why := retry.WhyEnded(ctx); why != nil && (code == "" || code == pgCanceled) {
+	if why := calls.WhyEnded(ctx); why != nil && (code == "" || code == pgCanceled) {
 		return &lease.WaitError{
 			Place: -1, Waited: waited, Last: err, Err: why,
-			Unanswered: code == "" && (most == 0 || waited > most+retry.SlowAnswer),
+			Unanswered: code == "" && (most == 0 || waited > most+calls.SlowAnswer),
 		}
 	}
 	switch code {

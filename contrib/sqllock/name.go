@@ -7,9 +7,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/internal/names"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -58,7 +58,7 @@ func (l *lock) usable(ctx context.Context) error {
 // gaveUp is the error of a call whose context, or client, has ended. unanswered says that Postgres has not answered the
 // last request of it.
 func (l *lock) gaveUp(ctx context.Context, begun time.Time, place int, unanswered bool, last error) error {
-	err := retry.WhyEnded(ctx)
+	err := calls.WhyEnded(ctx)
 	if err == nil {
 		err, unanswered = lease.ErrClosed, false
 	}

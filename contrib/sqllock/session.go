@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/engine"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -117,7 +117,7 @@ func (m *Session) insist(ctx context.Context, try bool) (*lease.Lease, error) {
 		case try:
 			return nil, noAnswer(begun, err)
 		}
-		if retry.Rest(wait, retry.Backoff(tries)) != nil {
+		if calls.Rest(wait, calls.Backoff(tries)) != nil {
 			return nil, m.gaveUp(ctx, begun, -1, true, err)
 		}
 	}

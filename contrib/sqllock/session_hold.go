@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -172,7 +172,7 @@ func (h *sessionHold) release(ctx context.Context) error {
 			h.settle()
 			c.clean(h.conn)
 		}()
-		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, retry.WhyEnded(ctx))
+		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, calls.WhyEnded(ctx))
 	}
 	defer c.work.Done()
 	limit, cancel := context.WithDeadlineCause(ctx, h.keeper.Lease().Deadline(), errNoAnswer)
@@ -194,7 +194,7 @@ func (h *sessionHold) unlock(ctx context.Context) error {
 	switch {
 	case err != nil && ctx.Err() != nil:
 		c.hangUp(h.conn)
-		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, retry.WhyEnded(ctx))
+		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, calls.WhyEnded(ctx))
 	case sessionEnded(err): // Before the lock was given back, and the watch had not told of it yet.
 		c.hangUp(h.conn)
 		return fmt.Errorf("%w: the session has ended", lease.ErrForgotten)

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/engine"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -191,7 +191,7 @@ func (c *Client) drop(t *ticket) {
 
 // again ends a ticket once more when no request of it can run any longer.
 func (c *Client) again(t *ticket) {
-	_ = retry.Rest(c.life, attemptTime)
+	_ = calls.Rest(c.life, attemptTime)
 	_, _ = c.endOnce(c.last, t)
 }
 
@@ -278,7 +278,7 @@ func (c *Client) endAlways(t *ticket) (was int, sure bool, err error) {
 			return was, sure, err
 		}
 		sure = sure && refused(err)
-		if retry.Rest(limit, retry.Backoff(tries)) != nil {
+		if calls.Rest(limit, calls.Backoff(tries)) != nil {
 			return 0, false, fmt.Errorf("%w: %w", lease.ErrUnconfirmed, err)
 		}
 	}

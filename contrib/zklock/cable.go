@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/engine"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -95,7 +95,7 @@ func (c *cable) dial(_, address string, _ time.Duration) (net.Conn, error) {
 	limit := min(max(c.opts.Lease/time.Duration(len(c.servers)+2), time.Second), c.opts.Lease)
 	c.mu.Unlock()
 	if !first {
-		if err := retry.Rest(c.ctx, retry.Backoff(rounds)); err != nil {
+		if err := calls.Rest(c.ctx, calls.Backoff(rounds)); err != nil {
 			return nil, err
 		}
 	}

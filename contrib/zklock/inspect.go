@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -67,7 +67,7 @@ func (l *line) head(ctx context.Context) (names []string, holder lease.Holder, e
 		return now, err
 	})
 	if ctx.Err() != nil && err != nil {
-		return nil, holder, l.gaveUp(ctx, begun, retry.WhyEnded(ctx))
+		return nil, holder, l.gaveUp(ctx, begun, calls.WhyEnded(ctx))
 	}
 	if err != nil && l.client.core.Life.Err() != nil {
 		return nil, holder, lease.ErrClosed

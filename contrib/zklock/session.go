@@ -8,8 +8,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/engine"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -241,7 +241,7 @@ func (s *session) End(ctx context.Context) error {
 
 // unheard is why nobody has confirmed the end.
 func (s *session) unheard(ctx context.Context) error {
-	if err := retry.WhyEnded(ctx); err != nil {
+	if err := calls.WhyEnded(ctx); err != nil {
 		return err
 	}
 	if err := s.cable.trouble(); err != nil {

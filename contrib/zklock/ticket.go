@@ -9,8 +9,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/engine"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -143,7 +143,7 @@ func (t *ticket) make() error {
 		if ctx.Err() != nil {
 			return ctx.Err() // The sweeper goes on looking.
 		}
-		if err != nil && retry.Rest(ctx, retry.Backoff(tries)) != nil {
+		if err != nil && calls.Rest(ctx, calls.Backoff(tries)) != nil {
 			return ctx.Err()
 		}
 	}

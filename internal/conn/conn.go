@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -293,7 +293,7 @@ func (c *Servers) Rest(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return retry.WhyEnded(ctx)
+		return calls.WhyEnded(ctx)
 	case <-c.life.Done():
 		return lease.ErrClosed
 	}

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/times"
 )
 
@@ -144,7 +144,7 @@ func (g *gate) try(address string) (n int, shut *turn, next time.Time) {
 		if now.Before(d.next) {
 			return 0, d.shut, d.next
 		}
-		d.next = now.Add(retry.Jitter(tryEvery, tryEvery*3/2))
+		d.next = now.Add(calls.Jitter(tryEvery, tryEvery*3/2))
 	}
 	d.tried++
 	return d.tried, nil, now

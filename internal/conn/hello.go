@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 )
 
 // How a connection begins. rueidis begins each with HELLO, also one that is to speak RESP2 (AlwaysRESP2), and fails where
@@ -80,7 +80,7 @@ func (s *sockets) connected(ctx context.Context, o *rueidis.ClientOption) (rueid
 		}
 		switch answered, single := Answered(err), len(o.InitAddress) == 1 && o.Sentinel.MasterSet == ""; {
 		case g.passes() || answered && Transient(err):
-			if time.Since(began) > retry.TryTime || retry.Rest(ctx, retry.Backoff(tries)) != nil {
+			if time.Since(began) > calls.TryTime || calls.Rest(ctx, calls.Backoff(tries)) != nil {
 				return nil, said(g, err)
 			}
 		case IsBare(*o) || g == nil && !(answered && o.AlwaysRESP2):

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -97,13 +97,13 @@ func (c *Servers) Scan(
 			err = failed
 		}
 		if ctx.Err() != nil {
-			return nil, 0, GaveUp(ctx, retry.WhyEnded(ctx), last)
+			return nil, 0, GaveUp(ctx, calls.WhyEnded(ctx), last)
 		}
-		last = retry.Last(ctx, err, last)
+		last = calls.Last(ctx, err, last)
 		if !Transient(err) || time.Since(begun) > limit {
 			return nil, 0, Advise(err)
 		}
-		if ended := c.Rest(ctx, retry.Backoff(tries)); ended != nil {
+		if ended := c.Rest(ctx, calls.Backoff(tries)); ended != nil {
 			return nil, 0, GaveUp(ctx, ended, last)
 		}
 	}

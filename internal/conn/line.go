@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 )
 
 // A line is one connection of a listener. Where a line is in doubt, or has too many channels that nobody wants, another one
@@ -116,7 +116,7 @@ func (l *listener) serve(now *line) (next *line) {
 			if next != nil && l.adopt(now, next) {
 				return next
 			}
-			making, pause = false, time.After(retry.Backoff(failures))
+			making, pause = false, time.After(calls.Backoff(failures))
 			failures++
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -162,13 +162,13 @@ func (l *listener) run() {
 		if !l.connection() {
 			return
 		}
-		if time.Since(began) > retry.LongestBackoff {
+		if time.Since(began) > calls.LongestBackoff {
 			tries = 0
 		}
 		if tries == 0 {
 			continue // The first reconnect is at once: waiters are waiting.
 		}
-		timer := time.NewTimer(retry.Backoff(tries - 1))
+		timer := time.NewTimer(calls.Backoff(tries - 1))
 		select {
 		case <-timer.C:
 		case <-l.servers.Ended():

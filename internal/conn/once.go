@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/times"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
@@ -111,7 +111,7 @@ func (o *onces) enter(ctx context.Context, lock string) (lane int, number uint64
 	case room <- struct{}{}:
 	case <-ctx.Done():
 		o.change(lock, func(x *once) { x.calls-- })
-		return 0, 0, GaveUp(ctx, retry.WhyEnded(ctx), nil)
+		return 0, 0, GaveUp(ctx, calls.WhyEnded(ctx), nil)
 	}
 	o.change(lock, func(x *once) {
 		lane = bits.TrailingZeros64(^x.busy)

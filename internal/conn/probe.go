@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -28,7 +28,7 @@ func (c *Servers) Probe(patience time.Duration) error {
 		if err == nil || !passes || time.Since(began) > patience {
 			return err
 		}
-		if err := c.Rest(context.Background(), retry.Backoff(tries)); err != nil {
+		if err := c.Rest(context.Background(), calls.Backoff(tries)); err != nil {
 			return err
 		}
 	}

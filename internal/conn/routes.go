@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -144,7 +144,7 @@ func (r *routes) doubt() {
 func (r *routes) keepAsking() {
 	for failures := 0; ; failures++ {
 		r.mu.Lock()
-		wait := time.Until(r.asked.Add(max(routesEvery, retry.Backoff(failures))))
+		wait := time.Until(r.asked.Add(max(routesEvery, calls.Backoff(failures))))
 		r.asked, r.again = time.Now().Add(max(wait, 0)), false
 		r.mu.Unlock()
 		if r.servers.Rest(context.Background(), wait) != nil {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/times"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
@@ -170,8 +170,8 @@ func (c *Servers) demoted(res rueidis.RedisResult) {
 // errSilent is what rueidis' own time limits come to.
 var errSilent = errors.New("no answer from Redis in time")
 
-// SlowAnswer is [retry.SlowAnswer].
-const SlowAnswer = retry.SlowAnswer
+// SlowAnswer is [calls.SlowAnswer].
+const SlowAnswer = calls.SlowAnswer
 
 // RunFor runs a script for a caller whose context may end. An error of the context leaves open whether the
 // script ran.
@@ -410,8 +410,8 @@ func (c *Servers) Repeat(
 		if !passes(err) && ctx.Err() == nil {
 			return a, r, Unsure(unsure, Advise(err))
 		}
-		last = retry.Last(ctx, err, last)
-		if ended := c.Rest(ctx, retry.Backoff(tries)); ended != nil {
+		last = calls.Last(ctx, err, last)
+		if ended := c.Rest(ctx, calls.Backoff(tries)); ended != nil {
 			return a, r, Unsure(unsure, GaveUp(ctx, ended, last))
 		}
 	}

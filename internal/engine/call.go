@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -39,7 +39,7 @@ func (c Call) Acquire(ctx context.Context) (*lease.Lease, error) {
 	if err := c.Line.Usable(ctx, c.Life); err != nil {
 		return nil, err
 	}
-	ctx, free, err := retry.InTime(ctx, c.Line.MaxWait)
+	ctx, free, err := calls.InTime(ctx, c.Line.MaxWait)
 	if err != nil {
 		return nil, err
 	}
@@ -67,13 +67,13 @@ func (c Call) insist(ctx context.Context) (*lease.Lease, error) {
 		default:
 			last = err
 		}
-		if Rest(ctx, c.Life, retry.Backoff(tries)) != nil {
+		if Rest(ctx, c.Life, calls.Backoff(tries)) != nil {
 			if c.Life.Err() != nil {
 				return nil, WaitError(at.Ahead, begun, last, lease.ErrClosed)
 			}
 			trouble := c.trouble()
 			return nil, &lease.WaitError{
-				Place: at.Ahead, Waited: time.Since(begun), Last: cmp.Or(trouble, last), Err: retry.WhyEnded(ctx),
+				Place: at.Ahead, Waited: time.Since(begun), Last: cmp.Or(trouble, last), Err: calls.WhyEnded(ctx),
 				Unanswered: trouble != nil || !at.Answered,
 			}
 		}
@@ -95,7 +95,7 @@ func Rest(ctx, other context.Context, d time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(other, cancel)()
-	return retry.Rest(ctx, d)
+	return calls.Rest(ctx, d)
 }
 
 // A Grip is the hold of a ticket: the lease, and what ends it at its limits. The zero one holds nothing. The caller

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
@@ -151,7 +151,7 @@ func TestAGripEndsAtItsMaximumUnlessItHasEndedBefore(t *testing.T) {
 		require.NoError(t, third.Release(t.Context()))
 		require.ErrorIs(t, short.Ended(), lease.ErrReleased)
 
-		require.NoError(t, retry.Rest(t.Context(), 2*time.Minute))
+		require.NoError(t, calls.Rest(t.Context(), 2*time.Minute))
 		synctest.Wait()
 		require.Equal(t, 1, over)
 		require.ErrorIs(t, held.Context().Err(), context.Canceled, "it looks at the clock by itself")
@@ -189,11 +189,11 @@ func TestAGripEndsWithoutProgress(t *testing.T) {
 			}
 		})
 		for range 3 {
-			require.NoError(t, retry.Rest(t.Context(), 50*time.Second))
+			require.NoError(t, calls.Rest(t.Context(), 50*time.Second))
 			l.Progress()
 		}
 		require.NoError(t, l.Context().Err())
-		require.NoError(t, retry.Rest(t.Context(), 2*time.Minute))
+		require.NoError(t, calls.Rest(t.Context(), 2*time.Minute))
 		synctest.Wait()
 		require.Equal(t, 150*time.Second+time.Minute, over)
 		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrStalled)

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -65,7 +65,7 @@ func NewCore[S session, T ticket[S]](life context.Context, w *Watch, open func()
 // Close ends waits with [lease.ErrClosed], ends holds as lost ([lease.ErrClientClosed]) and gives them back, as it ends the
 // session. A second call waits for the first and returns nil. What is left to do is done by last, which gets the error.
 func (c *Core[S, T]) Close(ctx context.Context, last func(error) error) (err error) {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	c.once.Do(func() {
 		c.Lock()
 		c.closed = true
@@ -155,7 +155,7 @@ func (c *Core[S, T]) Current(ctx context.Context) (s S, err error) {
 	case <-o.done:
 		return o.session, o.err
 	case <-ctx.Done():
-		return s, retry.WhyEnded(ctx)
+		return s, calls.WhyEnded(ctx)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -25,7 +25,7 @@ func Insist[T any](ctx, other context.Context, passes func(error) bool, send fun
 		if err == nil || !passes(err) {
 			return answer, attempts, err
 		}
-		if Rest(ctx, other, retry.Backoff(attempts)) != nil {
+		if Rest(ctx, other, calls.Backoff(attempts)) != nil {
 			return answer, attempts, err
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/names"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -70,7 +70,7 @@ func (l *Line) Failed(call string, err error) error {
 
 // Own reports whether ctx comes from a hold of the name that lasts.
 func (l *Line) Own(ctx context.Context) bool {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	held, ok := ctx.Value(l.Key).(*lease.Lease)
 	return ok && held.Context().Err() == nil
 }
@@ -78,12 +78,12 @@ func (l *Line) Own(ctx context.Context) bool {
 // Usable is why a call fails before anything is sent: what is wrong with the name, that ctx has ended, or the client's
 // life.
 func (l *Line) Usable(ctx, life context.Context) error {
-	retry.Given(ctx)
+	calls.Given(ctx)
 	switch {
 	case l.Err != nil:
 		return l.Err
 	case ctx.Err() != nil:
-		return WaitError(-1, time.Now(), nil, retry.WhyEnded(ctx))
+		return WaitError(-1, time.Now(), nil, calls.WhyEnded(ctx))
 	case life.Err() != nil:
 		return lease.ErrClosed
 	}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -79,7 +79,7 @@ func (c *Core[S, T]) Trouble() error {
 		return errNoSession
 	}
 	s := c.Session.base()
-	if s.trouble == nil && !s.asked.IsZero() && time.Since(s.asked) > retry.SlowAnswer {
+	if s.trouble == nil && !s.asked.IsZero() && time.Since(s.asked) > calls.SlowAnswer {
 		return errSilent
 	}
 	return s.trouble

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -108,7 +108,7 @@ func (c *Core[S, T]) sweeper() {
 			tries = -1
 			continue
 		}
-		_ = retry.Rest(c.Life, retry.Backoff(tries)) // Where that has ended, closed is set.
+		_ = calls.Rest(c.Life, calls.Backoff(tries)) // Where that has ended, closed is set.
 	}
 }
 
@@ -200,7 +200,7 @@ func (c *Core[S, T]) ReleasingLocked(ctx context.Context, t T) error {
 	case !known:
 		return c.LostBy(t, lease.ErrForced)
 	case ctx.Err() != nil:
-		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, retry.WhyEnded(ctx))
+		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, calls.WhyEnded(ctx))
 	}
 	return nil
 }
@@ -223,7 +223,7 @@ func (c *Core[S, T]) Unconfirmed(ctx context.Context, t T, err error) error {
 		c.SweepLocked(t)
 	}
 	c.Unlock()
-	if ended := retry.WhyEnded(ctx); ended != nil {
+	if ended := calls.WhyEnded(ctx); ended != nil {
 		err = ended
 	} else if c.Life.Err() != nil {
 		err = lease.ErrClosed

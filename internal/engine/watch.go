@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/notify"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
 )
@@ -153,7 +153,7 @@ func Hold(ctx context.Context, how lease.Terms) (context.Context, lease.Terms) {
 		var err error
 		if unlock != nil {
 			unlock()
-		} else if err = release(retry.Over); !errors.Is(err, lease.ErrLost) {
+		} else if err = release(calls.Over); !errors.Is(err, lease.ErrLost) {
 			err = nil // Nobody waits for the answer.
 		}
 		c.end(err)

@@ -15,8 +15,8 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/conn"
-	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -118,14 +118,14 @@ func (w Wiring) view(ctx context.Context, n Name, args []string) (lua.View, erro
 		if err == nil || !conn.Transient(err) {
 			return v, err
 		}
-		last = retry.Last(ctx, err, last)
+		last = calls.Last(ctx, err, last)
 		switch {
 		case ctx.Err() != nil:
-			return v, conn.GaveUp(ctx, retry.WhyEnded(ctx), last)
-		case time.Since(begun) > retry.TryTime:
+			return v, conn.GaveUp(ctx, calls.WhyEnded(ctx), last)
+		case time.Since(begun) > calls.TryTime:
 			return v, fmt.Errorf("%w: %w", lease.ErrUnavailable, err)
 		}
-		if ended := w.servers.Rest(ctx, retry.Backoff(tries)); ended != nil {
+		if ended := w.servers.Rest(ctx, calls.Backoff(tries)); ended != nil {
 			return v, conn.GaveUp(ctx, ended, last)
 		}
 	}
@@ -151,7 +151,7 @@ func (w Wiring) InspectAll(ctx context.Context, names []Name, tickets int) ([]le
 		results, err := conn.InBackground(ctx, w.servers, func() ([]rueidis.RedisResult, error) {
 			return w.servers.RunAll(node, jobs), nil
 		})
-		if ended := retry.WhyEnded(ctx); err != nil {
+		if ended := calls.WhyEnded(ctx); err != nil {
 			err = conn.GaveUp(ctx, cmp.Or(ended, err), nil)
 		} else {
 			err = ended
@@ -164,7 +164,7 @@ func (w Wiring) InspectAll(ctx context.Context, names []Name, tickets int) ([]le
 		}
 		for j, i := range batch {
 			v, err := jobs[j].Script.DecodeInspect(results[j])
-			if err != nil && conn.Transient(err) && time.Since(begun) < retry.TryTime {
+			if err != nil && conn.Transient(err) && time.Since(begun) < calls.TryTime {
 				v, err = w.view(ctx, names[i], args) // That repeats it until it passes.
 			}
 			if err != nil {
@@ -267,7 +267,7 @@ func (w Wiring) holderOf(ctx context.Context, n Name, token uint64, ticket strin
 
 // forced asks until there is an answer, for as long as a try does.
 func (w Wiring) forced(ctx context.Context, n Name, which string, floor func() string, took Took) (wire.Reply, error) {
-	last := time.Now().Add(retry.TryTime)
+	last := time.Now().Add(calls.TryTime)
 	ctx, cancel := context.WithDeadline(ctx, last)
 	defer cancel()
 	j := conn.Job{Script: n.Proto.Force, Keys: n.Keys.All()}.Logged(n.History, n.Keys.History)
@@ -292,7 +292,7 @@ func (w Wiring) Scan(ctx context.Context, match string) iter.Seq2[[]string, erro
 		}
 		for _, n := range nodes {
 			for cursor := uint64(0); ; {
-				page, next, err := w.servers.Scan(ctx, n, cursor, match, retry.TryTime)
+				page, next, err := w.servers.Scan(ctx, n, cursor, match, calls.TryTime)
 				if !yield(page, err) || err != nil {
 					return
 				}

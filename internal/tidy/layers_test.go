@@ -27,11 +27,8 @@ const (
 	porcupine = "github.com/anishathalye/porcupine"
 )
 
-// alone is what a primitive may import that is one by itself.
-var alone = append([]string{"internal/nested"}, primitive...)
-
 // primitive is what a primitive may import.
-var primitive = []string{".", "internal/wire", "lua", "lease", "observe", "internal/retry", "waitqueue"}
+var primitive = []string{".", "internal/wire", "lua", "lease", "observe", "internal/calls", "waitqueue"}
 
 // layers are the packages of the core module and what each may import beside the standard library:
 // packages of the core by their folder, others by their module. Imports point down only, and a new edge
@@ -46,8 +43,7 @@ var layers = map[string][]string{
 	"observe":         {},
 	// What all engines do alike.
 	"internal/names":  {"lease"},
-	"internal/nested": {"lease"},
-	"internal/retry":  {"lease", "internal/times"},
+	"internal/calls":  {"lease", "internal/times"},
 	"internal/timers": {"lease"},
 	"internal/notify": {"lease", "observe"},
 	// For programs.
@@ -56,30 +52,30 @@ var layers = map[string][]string{
 	"internal/core":  {"internal/reason", "internal/wire", "internal/times"},                  // Locks: tickets, holds, polls.
 	"internal/event": {"internal/core", "internal/reason", "internal/wire", "internal/times"}, // Latches, barriers, observers of an election.
 	// L1
-	"internal/conn":    {"internal/wire", "lua", "lease", "internal/retry", "internal/timers", rueidis, "internal/times"},
-	"internal/outside": {"internal/wire", "lua", "lease", "internal/conn", "internal/retry", rueidis}, // Looking at names; waitqueue gives it the connections.
+	"internal/conn":    {"internal/wire", "lua", "lease", "internal/calls", "internal/timers", rueidis, "internal/times"},
+	"internal/outside": {"internal/wire", "lua", "lease", "internal/conn", "internal/calls", rueidis}, // Looking at names; waitqueue gives it the connections.
 	// L2
-	"waitqueue": {"internal/wire", "internal/core", "internal/event", "lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/outside", "internal/retry", "internal/timers", rueidis, uuid},
+	"waitqueue": {"internal/wire", "internal/core", "internal/event", "lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/outside", "internal/calls", "internal/timers", rueidis, uuid},
 	// L3: what a program imports first. Nothing below imports it.
 	".": {"lease", "internal/conn", "waitqueue", rueidis},
 	// Looking from outside.
-	"doctor":  {".", "lua", "internal/retry", "waitqueue", rueidis},
-	"inspect": {".", "internal/wire", "lua", "lease", "internal/outside", "internal/retry", "waitqueue", rueidis},
+	"doctor":  {".", "lua", "internal/calls", "waitqueue", rueidis},
+	"inspect": {".", "internal/wire", "lua", "lease", "internal/outside", "internal/calls", "waitqueue", rueidis},
 	// L4: they never import each other.
 	"fairlock":  primitive,
-	"reentrant": alone,
-	"rwlock":    alone,
-	"semaphore": alone,
-	"countdown": alone,
-	"barrier":   alone,
+	"reentrant": primitive,
+	"rwlock":    primitive,
+	"semaphore": primitive,
+	"countdown": primitive,
+	"barrier":   primitive,
 	"redlock":   append([]string{"internal/names"}, primitive...),
-	"election":  alone,
+	"election":  primitive,
 	"fence":     {"lua", "lease", "waitqueue", "internal/names", rueidis}, // its marks are the caller's, on the caller's connections
 	// L5
 	"multilock": primitive,                                                              // The same protocol as fairlock, for several names.
-	"striped":   {".", "lease", "internal/retry", "waitqueue", "fairlock", "semaphore"}, // whose permits say how many stripes there are
+	"striped":   {".", "lease", "internal/calls", "waitqueue", "fairlock", "semaphore"}, // whose permits say how many stripes there are
 	// For the engines of contrib, which are modules of their own.
-	"internal/engine": {"lease", "observe", "internal/names", "internal/notify", "internal/retry"},
+	"internal/engine": {"lease", "observe", "internal/names", "internal/notify", "internal/calls"},
 	// For tests only, those of other engines too.
 	"conformance":                {"lease"},
 	"internal/testenv/daemon":    {}, // which benchmarks run their servers with

@@ -14,7 +14,7 @@ import (
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
@@ -156,7 +156,7 @@ func TestATrySaysWhetherRedisHasAnswered(t *testing.T) {
 					change(d)
 					err = kit.Err(try(c)(t.Context()))
 					cause := errors.New("lunch")
-					ctx, cancel := context.WithTimeoutCause(t.Context(), retry.TryTime+time.Second, cause)
+					ctx, cancel := context.WithTimeoutCause(t.Context(), calls.TryTime+time.Second, cause)
 					defer cancel()
 					if late := kit.Err(try(c)(ctx)); errors.Is(late, context.DeadlineExceeded) {
 						require.ErrorIs(t, late, cause)
@@ -239,7 +239,7 @@ func TestACallBehindARequestThatWasGivenUpWaitsNoLonger(t *testing.T) {
 				require.ErrorIs(t, err, lease.ErrOutcomeUnknown)
 				begun := time.Now()
 				err = lock(t.Context(), c)
-				require.LessOrEqual(t, time.Since(begun), most+retry.SlowAnswer)
+				require.LessOrEqual(t, time.Since(begun), most+calls.SlowAnswer)
 				require.ErrorIs(t, err, headwaiter.ErrWaitTimeout)
 				require.ErrorIs(t, err, headwaiter.ErrUnavailable)
 				require.GreaterOrEqual(t, kit.As[*lease.WaitError](t, err).Waited, most)
@@ -305,7 +305,7 @@ func TestACallThatHasAskedNothingDoesNotSayThatRedisIsAway(t *testing.T) {
 		c := kit.Dial(t, s, kit.Over(d))
 		d.Away()
 		for kindOf, w := range waitings() {
-			err := w.wait(retry.Over, c)
+			err := w.wait(calls.Over, c)
 			require.ErrorIs(t, err, context.Canceled, kindOf)
 			require.NotErrorIs(t, err, headwaiter.ErrUnavailable, kindOf)
 		}
@@ -327,7 +327,7 @@ func TestARedlockSaysWhetherItLacksAMajority(t *testing.T) {
 	}{
 		"one of three away":                        {1, time.Minute, false},
 		"two of three away":                        {2, time.Minute, true},
-		"two of three away, and no time to see it": {2, retry.SlowAnswer + 50*time.Millisecond, true},
+		"two of three away, and no time to see it": {2, calls.SlowAnswer + 50*time.Millisecond, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -1,5 +1,6 @@
-// Package retry has what a call does between two attempts, and what it says when its context ends.
-package retry
+// Package calls has what all calls do, whatever the engine: what their contexts say and when they end, the pauses between their
+// attempts, and how much the holds have that they come from.
+package calls
 
 import (
 	"context"

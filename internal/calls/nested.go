@@ -1,12 +1,13 @@
-// Package nested counts what a context holds of a name of which several may hold: a call from within these holds that can
-// only be served when one of them ends waits for itself.
-package nested
+package calls
 
 import (
 	"context"
 
 	"github.com/headwaiter/headwaiter/lease"
 )
+
+// What a context holds of a name of which several may hold: a call from within these holds that can only be served when one of
+// them ends waits for itself.
 
 // A key finds the innermost hold of a name in a context.
 type key struct{ client, name any }

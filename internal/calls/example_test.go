@@ -1,11 +1,11 @@
-package retry_test
+package calls_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -18,7 +18,7 @@ func ExampleCalling() {
 		<-ctx.Done() // It is not only kept.
 		return nil, ctx.Err()
 	}
-	_, err := retry.Calling(context.Background(), kept, wait)
+	_, err := calls.Calling(context.Background(), kept, wait)
 	fmt.Println(errors.Is(err, lease.ErrBusy), errors.Is(err, context.DeadlineExceeded))
 	// Output:
 	// waits, for a short time: true
