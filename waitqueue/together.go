@@ -164,13 +164,11 @@ func (m *multi) askTogether(parts []*part) error {
 		case m.waits.Err() != nil:
 		case err != nil:
 			var step core.Step
-			for _, p := range parts {
-				if step = p.retry(err); step.Do == core.Fail {
-					return step.Err
-				}
+			for _, p := range parts { // Each is to know of the error.
+				step = p.retry(err)
 			}
-			if parts[0].entry.client.servers.Rest(m.waits, step.Rest) != nil {
-				return nil
+			if step.Do == core.Fail || parts[0].entry.client.servers.Rest(m.waits, step.Rest) != nil {
+				return step.Err
 			}
 		case late:
 		case busy == nil || mode == wire.Wait:
