@@ -146,7 +146,7 @@ func isTurn(f *ast.FuncDecl) bool {
 		return false
 	}
 	of := types.ExprString(f.Recv.List[0].Type)
-	return of == "*site" && f.Name.Name == "begin" || (of == "*entry" || of == "*watch") && turns[f.Name.Name] != nil
+	return of == "*site" && (f.Name.Name == "begin" || turns[f.Name.Name] != nil)
 }
 
 // call is a statement that is a call alone, as all locking is.
