@@ -119,10 +119,10 @@ func (q *Cohort) join(ctx context.Context, mode string) (*lease.Lease, error) {
 	e := q.entryLocked()
 	x := e.begin()
 	c.mu.Unlock()
+	e.act.Lock() // Before the input: effects look at who uses a hold.
 	co := q.cohortLocked(e)
 	u, v := co.lentLocked()
 	turn := co.Join(&x.Input, c.servers.Doubtful(), v)
-	e.act.Lock()
 	if u != nil && turn != core.Later {
 		co.unkept()
 	}
@@ -293,9 +293,9 @@ func (u *lent) release(ctx context.Context) error {
 	c := e.client
 	var excess *core.Cohort
 	x := e.begin()
+	e.act.Lock() // Before the input, as in join.
 	token, held, v := u.UseToken, u.held(), u.leases()
 	turn, next := co.OnRelease(&x.Input, &u.Hold, c.servers.Doubtful(), v)
-	e.act.Lock()
 	u.more = u.more[:0]
 	var f *follower
 	if next != nil {
