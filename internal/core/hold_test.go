@@ -383,7 +383,6 @@ func TestAHoldThatNobodyUsesIsShortAndGivenBackInTime(t *testing.T) {
 	require.True(t, h.Lasts.Deadline.Before(long), "it is short from now on, though no answer comes (I4)")
 	require.Equal(t, w.now.Add(1980*time.Millisecond), h.Lasts.Deadline)
 	w.renewed(h, sent, wire.Reply{}, errLost)
-	expires := w.attempt().Expires
 	require.False(t, w.l.mayPass(&Input{Now: w.now}, h, false, false, w.v), "its renewal has failed")
 	h.Idle = time.Time{} // A call takes it up all the same.
 	w.pass(100 * time.Millisecond)
@@ -392,7 +391,7 @@ func TestAHoldThatNobodyUsesIsShortAndGivenBackInTime(t *testing.T) {
 	w.renewed(h, sent, w.granted(h.Token, sent.Lasts), answered)
 	w.pass(2 * time.Second / 3)
 	w.renewed(h, w.renewal(h), wire.Reply{}, errLost)
-	expires = w.attempt().Expires // So may this one.
+	expires := w.attempt().Expires // This one may come later still.
 	w.pass(100 * time.Millisecond)
 	sent = w.renewal(h)
 	for sent.Lasts == 2*time.Second {
