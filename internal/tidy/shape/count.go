@@ -16,8 +16,8 @@ import (
 // Engine is where waiting and holding is decided and done: both cores, their shell, and the packages that become part of
 // these. What is gone already is here for older commits.
 var Engine = []string{
-	"waitqueue", "internal/core", "internal/event", "internal/cohort", "internal/nested", "internal/outbox", "internal/renewals",
-	"internal/retry", "internal/several", "internal/shares", "internal/terms", "internal/trust",
+	"waitqueue", "internal/core", "internal/event", "internal/calls", "internal/cohort", "internal/nested", "internal/outbox",
+	"internal/renewals", "internal/retry", "internal/several", "internal/shares", "internal/terms", "internal/trust",
 }
 
 // Sizes are lines and words of a tree.

@@ -224,7 +224,7 @@ func testsIn(t *testing.T, folder string) map[string]bool {
 
 func TestEveryRowIsShown(t *testing.T) {
 	t.Parallel()
-	folders := map[string]string{"conn": "internal/conn", "terms": "internal/terms", "timers": "internal/timers", "model": "internal/verify/model", "sim": "internal/verify/sim", "family": "internal/testenv/family", "core": "internal/core", "event": "internal/event"}
+	folders := map[string]string{"conn": "internal/conn", "timers": "internal/timers", "model": "internal/verify/model", "sim": "internal/verify/sim", "family": "internal/testenv/family", "core": "internal/core", "event": "internal/event"}
 	rows, names, tests := map[string]bool{}, map[string]bool{}, map[string]map[string]bool{}
 	for _, f := range table {
 		rows[f.row[strings.Index(f.row, "/")+1:]] = true
