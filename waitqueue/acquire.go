@@ -118,7 +118,8 @@ func (q *binding) newTicket(ctx context.Context) *ticket {
 	return t
 }
 
-// toTheEnd runs a wait and leaves nothing of it behind where there is no hold.
+// toTheEnd runs a wait. Where there is no hold it begins the release of the ticket, and does not wait for the answer: only where
+// replicas did not know of the hold.
 func (w *wait) toTheEnd() (*lease.Lease, error) {
 	l, err := w.run()
 	if err != nil || w.joined {

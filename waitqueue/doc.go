@@ -52,7 +52,7 @@
 //	ticket        one waiting call, as its client and Redis know it
 //	queue, head   the tickets of a name by arrival, and the first of them
 //	arrival       the place of a ticket in the order: server time in µs, made unique
-//	bound         when a ticket is refused that has had no place yet: how many wait, or for how long it would wait
+//	bound         how many may wait where a ticket comes that has had no place yet; else it is refused
 //	ask           an acquire request, for a hold or for a place in the queue; a try is an ask that keeps no place
 //	grant         ownership that is given to a ticket, in a reply or by a message
 //	grant lease   how long a grant by message lasts until its holder renews it for the first time
@@ -66,7 +66,7 @@
 //	outbox        the ends for a node that nobody waits for; an ask takes along those that it must not overtake
 //	backoff       the time before a request is repeated that was not answered; it doubles
 //	in doubt      said of a request without an answer, which may still run; nothing is forgotten before it cannot
-//	not-after     until when a request may run, in server time; idempotent requests are sent again until then
+//	not-after     until when an attempt of a request may run, in server time; each repetition has a later one
 //	check, look   a poll: the client asks what has become of its tickets, in case a message was lost; an ask in mode look
 //	              is none, it takes what is free and does not queue
 //	subscribed    the subscription of a site is confirmed, and not suspicious: the client hears
@@ -106,10 +106,11 @@
 //	    the server's subscriptions that are gone, not the clients. The lock stays free behind a mark for
 //	    one grant lease, and the clients take it by their own checks.
 //	R7  Every ask and check carries a not-after in server time. Run later, it changes nothing.
-//	R8  A ticket is known locally from before its first ask until its end is acknowledged. A notice of a
-//	    grant is taken by a ticket that waits. It is dropped by one that holds or is ending: to give back a
-//	    late notice would free what is held now. Only for a ticket that is unknown it is given back, by
-//	    its token.
+//	R8  A ticket is known locally from before its first ask until the last of its ends is acknowledged. A
+//	    notice of a grant is taken by a ticket that waits, and by one that confirms an older grant. It is
+//	    dropped by one that holds or is ending: to give back a late notice would free what is held now. A
+//	    ticket whose grant ran out goes on under another number. Only for a ticket that is unknown a notice
+//	    is given back, by its token.
 //	R9  Release, leaving and giving back are one operation: the ticket's end. Out of the queue, and freed
 //	    if it was the owner, then the queue is served.
 //	R10 A client that missed a message, that let a grant or a lease run out, or whose ticket was out of the queue
@@ -153,8 +154,9 @@
 //	                              its other tickets are passed over without asking
 //	the message is lost           the next check finds it, after about two seconds, or later where more than 400 wait;
 //	                              if the grant has lapsed by then, the ticket queues again with its arrival
-//	the reply is lost             the same request again has the same answer (I8)
-//	the request arrives late      refused by its not-after (R7)
+//	the reply is lost             the same request again has the same answer (I8); if its caller gives up, the release is
+//	                              sent at once, and again when the request can run no more (R1, R7)
+//	the request arrives late      refused by its not-after (R7); before that, the second release frees what it took (R1)
 //	the connection is cut         subscriptions are made again, and each confirmation is followed by a check
 //	no connection can be made     one is tried at once, then at most two a second for all that a client does at a node
 //	the address leads elsewhere   as a server that forgets; a subscription that stayed behind is not counted

@@ -190,7 +190,7 @@ func (e *entry) endFor(ctx context.Context, d *sender) rueidis.RedisResult {
 }
 
 // fast is the arguments of a release on the fast path: the first of a ticket that holds by the token of its grant; for any other
-// it is nil. One that tells no token is of a name whose last acquire request had not to wait: the script then expects that
+// it is nil. One that tells no highest token is of a name whose last acquire request had not to wait: the script then expects that
 // nobody does.
 func (e *entry) fast(d *sender) []string {
 	r := d.release

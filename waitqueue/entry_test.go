@@ -49,7 +49,7 @@ func entryOf(q Queue) *entry {
 	return e
 }
 
-// All clients that wait for a name look about 200 times a second together, and each at least every other second if they
+// All clients that wait for a name look about 200 times a second together, and each about every other second if they
 // are few. It is the clients that count, not their calls.
 func TestLooksBecomeRarerWithTheNumberOfClientsThatWait(t *testing.T) {
 	const lasts = 10 * time.Minute

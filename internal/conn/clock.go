@@ -68,8 +68,8 @@ func (p *Peak) Raise(to uint64) {
 	}
 }
 
-// AtLeast returns a time that the server's clock shows at the latest when the local clock shows t:
-// whatever runs after t runs at a later time of the server. It is 0 when there was no reply yet.
+// AtLeast returns a lower bound of what the server's clock shows when the local clock shows t: what runs after t runs at a
+// later time of the server. It is 0 when there was no reply yet.
 func (c *Clock) AtLeast(t time.Time) int64 {
 	r := c.newest.Load()
 	if r == nil {

@@ -75,7 +75,7 @@ func (c *Servers) runBegun(ctx context.Context, n *Node, ahead []Job, s *lua.Scr
 	}
 	err := res.NonRedisError()
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		res = rueidis.NewErrorResult(errSilent) // It was not the caller's deadline.
+		res = rueidis.NewErrorResult(errSilent) // It was not the caller's deadline, or the call is watched: its caller looks at its own context.
 	}
 	if err != nil && ctx.Err() == nil {
 		n.said.piped.Store(false) // The connection is broken: the next command has a new one.

@@ -98,7 +98,7 @@ func (h *Hold) heldUntil(now time.Time) time.Time {
 // HeldUntil is the latest time at which a call can block others by requests without an answer.
 func (c *Call) HeldUntil(now time.Time) (until time.Time) {
 	if c.inflight > 0 {
-		until = times.Later(until, now.Add(requestTime+c.Lease))
+		until = times.Later(until, now.Add(max(requestTime, c.Budget)+c.Lease))
 	}
 	if !c.inDoubt.IsZero() {
 		until = times.Later(until, c.inDoubt.Add(c.Lease))

@@ -93,7 +93,7 @@ func (l *Lock) offer(x *Input, t *Ticket, g Grant) {
 		// Dropped: a second notice of the same grant, or a late one of an earlier grant. To give that back would free what
 		// is held now. If it is a later grant, the next renewal finds out, or the release is under way.
 		if t.state == ending && t.Hold == nil && g.Token > t.grant.Token {
-			t.grant = g // Close waits for that release.
+			t.grant = g // So that Close reckons how long the server may have it.
 		}
 		return
 	case confirming:

@@ -13,7 +13,7 @@ type Name struct {
 	Answers
 	Linger time.Duration // how long the name is kept after its last use
 
-	NextCheck time.Time // for the calls that wait; zero: none is scheduled
+	NextCheck time.Time // when to check for the calls that wait; zero: no check is scheduled
 	Copied    bool      // the client has another identity: nothing is sent for these calls any more
 	Checking  bool      // a check is under way
 	Again     bool      // and another is wanted after it
@@ -21,7 +21,7 @@ type Name struct {
 
 	used    time.Time
 	retired bool
-	lostBy  time.Time // the same, if one waits by then: a reply was lost that may have told it something
+	lostBy  time.Time // when to check, if a call waits by then, because a reply was lost that may have told it something
 }
 
 // Use notes that the name is in use.

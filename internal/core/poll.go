@@ -294,6 +294,7 @@ func (l *Lock) OnLookReply(x *Input, named []Named, places []int, more bool, now
 				n.Ticket.Place = places[i]
 			}
 		}
+		// Not how many wait, which such a script does not say: 400 at most, for whom lookEvery is the longest pause anyway.
 		v := SightOf(places[0], now, until, 0)
 		for _, t := range l.tickets.All() {
 			t.sees(&v)

@@ -14,7 +14,8 @@ import (
 // answered or can no longer run (R1, R7). Then the ticket is forgotten.
 
 const (
-	// requestTime is how long a request may take from its sending to its not-after.
+	// requestTime is how long a request may usually take from its sending to its not-after; an acquire request after a late
+	// one may take up to LongestAttempt.
 	requestTime = 3 * time.Second
 	// mostLeaving is how many releases without a ticket may be under way for a name, which bounds what forged messages cost.
 	// A grant that is not given back ends with its grant lease.
@@ -118,7 +119,7 @@ func (l *Lock) refusedRelease(x *Input, t *Ticket, f *Failure) {
 	}
 }
 
-// giveBack ends a grant to a ticket that is not known here any more.
+// giveBack ends a grant that nobody takes: to a ticket that is not known, or is about to get another number.
 func (l *Lock) giveBack(x *Input, ticket string, token uint64) {
 	if !l.ours(ticket) || len(l.leaving) >= mostLeaving {
 		x.Add(Effect{Do: Forged})
@@ -152,7 +153,7 @@ func (l *Lock) newRelease(ticket string, token uint64, at time.Time) *Release {
 func (l *Lock) repeat(x *Input, t *Ticket) {
 	d := &Release{Call: &t.Call, Ticket: t, Text: t.Text, Rests: t.StaysTaken()}
 	if !t.acknowledged {
-		d.Token = t.used // Else what the ticket has now is another grant, whatever its token.
+		d.Token = t.used // After that, what the ticket has is what a late request has got for it: it is freed whatever its token.
 	}
 	t.Repeat(x, d)
 }

@@ -332,6 +332,9 @@ func TestACallThatLeftNothingAtTheServer(t *testing.T) {
 	require.Equal(t, born.Add(10*time.Second), left.Left(born), "a request may still run")
 	left.inDoubt, left.inflight = time.Time{}, 1
 	require.Equal(t, born.Add(13*time.Second), left.Left(born))
+	left.Budget = time.Minute
+	require.Equal(t, born.Add(70*time.Second), left.Left(born), "after a late one it has more time (R7)")
+	left.Budget = 3 * time.Second
 	left.state = ended
 	require.Zero(t, left.Left(born))
 	left = &Ticket{state: waiting, Arrival: 1, takes: time.Second}

@@ -14,7 +14,7 @@ import (
 
 const (
 	// releaseTime is how long a release that is not answered is repeated at the least; it is repeated until the lease is
-	// over. A ticket that stays queued then gives back what it is granted.
+	// over. What a ticket is granted that stays queued then is given back (R8).
 	releaseTime = time.Minute
 	// AnswerTime is how long an answer may take.
 	AnswerTime = 2 * time.Second
@@ -51,7 +51,7 @@ func (c *Call) Done(answered bool) (releaseAgain bool) {
 	return c.inflight == 0 && c.releaseAgain
 }
 
-// Quiet reports whether nothing is in flight, and nothing can run any more.
+// Quiet reports whether all that was sent is answered: then what the answers say is all that the server has.
 func (c *Call) Quiet() bool { return c.inflight == 0 && c.inDoubt.IsZero() }
 
 // LostSince is when the first request was sent that was not answered; zero if all were.
@@ -132,7 +132,7 @@ func (c *Call) Released(x *Input, d *Release, sent time.Time) Fate {
 		c.Owe(x, true)
 		return Keep
 	case sent.Before(c.inDoubt):
-		return Again // What may still have run after this was sent, however late its answer is, ends with the next release.
+		return Again // A lost request could still run when this was sent, and so undo it: once more, when it can run no more.
 	case c.repeats == 0:
 		return Forget
 	}

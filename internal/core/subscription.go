@@ -16,13 +16,13 @@ const (
 	pollEvery = 2 * time.Millisecond
 	pollShare = 4
 	pollMost  = 500 * time.Millisecond
-	// lookEvery is how often a client with waiting tickets polls at the least. With many clients each polls so much more
-	// rarely that all together make about 200 polls a second.
+	// lookEvery is how long a client with waiting tickets pauses between two polls, give or take a quarter. Where more than
+	// 400 clients wait it is a lookClient for each of them, so that all together make about 200 polls a second.
 	lookEvery  = 2 * time.Second
 	lookClient = 5 * time.Millisecond
 	// lookTick is how far apart the moments are at which the polls of a client come together.
 	lookTick = lookEvery / 32
-	// frontRow is how many places from the head poll at the moment the present lease ends.
+	// frontRow is how many may be ahead of a ticket, the holder among them, whose client polls at the moment the present lease ends.
 	frontRow = 8
 	// frontStep is how much later each of them polls than the one before.
 	frontStep = 5 * time.Millisecond
@@ -171,8 +171,8 @@ func (s *Subscription) still(v *Sight, now time.Time) time.Duration {
 	return max(now.Sub(s.Since), time.Duration(v.Now-int64(v.Token))*time.Microsecond)
 }
 
-// pause is how long to wait with the next poll, d where the client is subscribed. Of one that polls, still is for how long
-// nothing has changed, and most the longest pause.
+// pause is how long to wait with the next poll: d for a client that is subscribed, less for one that is not, or that polls. still
+// and most count only for one that polls: for how long nothing has changed, and the longest pause.
 func (s *Subscription) pause(x *Input, d time.Duration, place int, still, most time.Duration) time.Duration {
 	switch {
 	case s.Polls:
@@ -198,7 +198,7 @@ func (s *Subscription) AtTick(at time.Time) bool { return at.Sub(s.Born)%lookTic
 // a time that grows with the number of clients that wait.
 func (s *Subscription) NextPoll(x *Input, v *Sight) time.Time {
 	d, _ := s.usual(x, v)
-	// A hand-off takes half a pollEvery on average, and so many are before the ticket.
+	// Each hand-off ahead of the ticket takes half a pollEvery on average.
 	d = s.pause(x, d, v.place, s.still(v, x.Now), v.most+time.Duration(v.place)*pollEvery/2)
 	if v.place <= frontRow {
 		left := freeAgain

@@ -59,7 +59,7 @@ const StateUnset = "unset"
 type Grant struct {
 	Ticket string
 	Token  uint64
-	At     int64 // server µs from which it counts: of the grant in a message, of the reply in a reply
+	At     int64 // server µs from which it counts: when it was granted if a message tells, when the reply was made if a reply does
 	Until  int64 // server µs
 }
 

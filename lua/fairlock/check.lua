@@ -12,7 +12,7 @@
 --       notafter  server µs after which the check changes nothing
 --       floor     the highest token that the client has seen
 --       counted   1 if subscribers can be counted
---       then for each ticket, the oldest first: the ticket and its arrival, with :limit:left behind that if it never had a
+--       then for each ticket, the oldest first: the ticket and its arrival, with :limit behind that if it never had a
 --                 place and has a bound (ask), and @head at the end if it has a head start
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       states says of each ticket: queued or again (it was unknown and is queued again), with its place;

@@ -9,9 +9,9 @@
 -- ARGV  ticket    client:number:kind:tokens:lease:grant
 --       floor     by how much the highest token that the client has seen is above that of the hold; with all keys, and
 --                 for a ticket that does not hold, that token itself; missing: 0, and nobody is thought to wait
---       token     only if it holds with this token, or has come to it by passing it on within its client: then that is
---                 the last one. With the very token of its grant the last token rises to floor, as that of a hold of several
---                 names is above it (multilock/end). 0 for any; missing: 0
+--       token     0 or missing: whatever its token. Else only if the hold has this token, or one that it came to inside its
+--                 client, which is then the last one used. With the very token of its grant the last token also rises to
+--                 floor, as that of a hold of several names is above it (multilock/end)
 --       counted   0 if subscribers cannot be counted; missing: they can
 --       note      words without a space that the message of a grant is to carry; may be missing, or empty
 --       rests     yes: the hold was used, so the name stays taken for as long as its renewal has said; missing: it frees at

@@ -263,7 +263,7 @@ function hold.keep(s, waiting, at_end)
   if s.holders then redis.call('PEXPIRE', s.holders, ms) end
 end
 
--- reply is the answer of every script that serves the queue. Where nobody holds, until is the end of the
+-- reply is the long answer of a script of a lock. Where nobody holds, until is the end of the
 -- mark behind which the lock stays free, or 0.
 function hold.reply(s, status, place, waiting, arrival, states)
   return { status, s.now, s.token, s.owner and s.ends or s.mark, place or 0, waiting or 0, arrival or 0,

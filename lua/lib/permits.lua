@@ -327,7 +327,7 @@ function permits.open(s)
   s.ends = 0
 end
 
--- reply is the answer of every script that serves the queue. until is when the next lease ends, or the mark
+-- reply is the long answer of a script of permits. until is when the next lease ends, or the mark
 -- behind which permits stay free, or 0.
 function permits.reply(s, status, place, waiting, arrival, states)
   local ends = tonumber(redis.call('ZRANGE', s.holders, 1, 1, 'WITHSCORES')[2] or 0)

@@ -13,7 +13,7 @@
 --       notafter  server µs after which the check changes nothing
 --       floor     the highest token that the client has seen
 --       counted   1 if subscribers can be counted
---       then for each ticket, the oldest first: the ticket and its arrival, with :limit:left behind that if it never had a
+--       then for each ticket, the oldest first: the ticket and its arrival, with :limit behind that if it never had a
 --                 place and has a bound (ask), and @head at the end if it has a head start
 --       limit     behind them: how many permits there are, as the client states it
 --       born      and when the client was made, as an ask has it; absent where that has none

@@ -154,9 +154,9 @@ var table = slices.Concat([]fault{
 
 	{"I1", "names are unusual", nil, []string{"family.TestConformance", "family.TestUnusableNamesAreRefusedBeforeRedis", "family.TestObjectsOfOneNameDoNotMeet"}},
 	{"I2", "objects have one name", nil, []string{"family.TestObjectsOfOneNameDoNotMeet"}},
-	{"I3", "times are unusable", nil, []string{"family.TestUnusableOptionsAreRefusedBeforeRedis", "fairlock.TestExtremeTimesWork", "terms.TestTheFirstLeaseIsNoLongerThanTheMaximumHold"}},
+	{"I3", "times are unusable", nil, []string{"family.TestUnusableOptionsAreRefusedBeforeRedis", "fairlock.TestExtremeTimesWork", "waitqueue.TestTheFirstLeaseIsNoLongerThanTheMaximumHold"}},
 	{"I4", "counts are at their limits", nil, []string{"countdown.TestTheLargestCountIsExact", "semaphore.TestAsManyPermitsAsCanBeCountedAreCountedExactly", "family.TestUnusableNumbersAreRefusedBeforeRedis", "semaphore.TestRequestsForNoPermitsAreRefusedBeforeRedis", "reentrant.TestMoreEntriesThanTheLimitAreRefused"}},
-	{"I5", "times have 16 digits", nil, []string{"terms.TestTheLargestTimesAreExactInLua"}},
+	{"I5", "times have 16 digits", nil, []string{"waitqueue.TestTheLargestTimesAreExactInLua"}},
 	{"I6", "100,000 wait", nil, []string{"model.TestALiveTicketIsReachedBehindThousandsOfSilentOnes", "lua.TestNoScriptTakesLong"}},
 	{"I7", "many clients wait for one lock", nil, []string{"fairlock.TestOnlyTheHeadIsWoken", "family.TestAHandOffIsTwoScriptsAndOneMessage"}},
 	{"I8", "a client uses many names", nil, []string{"waitqueue.TestAClientThatHasNothingToDoHasNoTimersAndNoSubscriptions", "fairlock.TestManyHoldsAreRenewedTogether", "fairlock.TestAClientKeepsAThousandLocks"}},
