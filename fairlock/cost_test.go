@@ -21,6 +21,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 )
 
 func TestOnlyTheHeadIsWoken(t *testing.T) {
@@ -54,8 +55,10 @@ func TestOnlyTheHeadIsWoken(t *testing.T) {
 // Who takes and frees a lock that nobody else wants looks at its hash alone, and writes two fields of it.
 func TestALockThatNobodyElseWantsIsItsHash(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		m := dialMutex(t, s, headwaiter.WithLease(15*time.Second)) // No renewal comes in between.
-		kit.Release(t, hold(t, m))                                 // The first makes the keys live.
+		c := kit.Dial(t, s)
+		m := fairlock.New(c, kit.Name(t), headwaiter.WithLease(15*time.Second)) // No renewal comes in between.
+		kit.Release(t, hold(t, m))                                              // The first makes the keys live.
+		kit.Eventually(t, "the client to say who it is", func() bool { return s.Int("EXISTS", lua.ClientKey("headwaiter", c.ID())) == 1 })
 		s.ResetStats()
 		const cycles = 10
 		for range cycles {

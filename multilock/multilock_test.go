@@ -295,6 +295,7 @@ func TestNamesOfDifferentSlots(t *testing.T) {
 	s := redistest.Cluster(t)
 	a, b, all := kit.Dial(t, s), kit.Dial(t, s), names(t, 12)
 	var inside atomic.Int32
+	var turns atomic.Int64
 	var work sync.WaitGroup
 	for _, c := range []*headwaiter.Client{a, b, a, b} {
 		work.Go(func() {
@@ -307,6 +308,7 @@ func TestNamesOfDifferentSlots(t *testing.T) {
 					}
 					time.Sleep(time.Millisecond) // So long two would be seen.
 					inside.Add(-1)
+					turns.Add(1)
 					return nil
 				})
 				if err != nil {
@@ -315,7 +317,7 @@ func TestNamesOfDifferentSlots(t *testing.T) {
 			}
 		})
 	}
-	kit.All(t, &work)
+	kit.AllMoving(t, &work, turns.Load)
 	free(t, a, all)
 	held := kit.Got(fairlock.New(a, all[5]).Lock(t.Context()))(t)
 	require.ErrorIs(t, kit.Err(multilock.New(b, all).TryLock(t.Context())), lease.ErrBusy)

@@ -43,6 +43,7 @@ type multi struct {
 	queues []Queue
 	parts  []*part
 	ended  chan *part // whose waits have ended; it has room for all
+	tried  chan bool  // of a request for the names of a slot: it is answered, or an attempt of it has failed; it has room for both
 }
 
 // A part is one of the names. Its outcome may be read once ended has brought it.
@@ -55,7 +56,7 @@ type part struct {
 }
 
 func newMulti(ctx context.Context, queues []Queue, mode string) *multi {
-	m := &multi{ctx: ctx, begun: time.Now(), mode: mode, core: core.NewMulti(len(queues)), queues: queues, ended: make(chan *part, len(queues))}
+	m := &multi{ctx: ctx, begun: time.Now(), mode: mode, core: core.NewMulti(len(queues)), queues: queues, ended: make(chan *part, len(queues)), tried: make(chan bool, 2)}
 	m.core.Try = mode == wire.Try
 	for i, q := range queues {
 		m.parts = append(m.parts, &part{queue: q, index: i})
@@ -125,6 +126,10 @@ func (m *multi) takeAll() error {
 	slot := func(p *part) uint16 { return p.queue.slot() }
 	slots := conn.Parts(m.queues[0].client.servers, slices.Clone(m.parts), len(m.parts), slot)
 	for _, parts := range slots {
+		for len(m.tried) > 0 {
+			<-m.tried // Of the slot before, all of whose parts are held.
+		}
+		m.core.OnRequest()
 		go m.askSlot(slices.DeleteFunc(parts, func(p *part) bool { return !m.begin(m.waits, p) }))
 		if err := m.await(); err != nil {
 			return err
@@ -225,6 +230,8 @@ func (m *multi) await() error {
 		select {
 		case p := <-m.ended:
 			m.take(p)
+		case answered := <-m.tried:
+			m.core.OnAttempt(m.input(), answered)
 		case <-patience:
 		}
 	}

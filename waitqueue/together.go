@@ -148,6 +148,7 @@ func (w *wait) fail(err error) {
 // itself why its wait has ended.
 func (m *multi) askSlot(parts []*part) {
 	err := m.askTogether(parts)
+	m.tried <- true
 	for _, p := range parts {
 		if err != nil {
 			p.fail(err)
@@ -158,11 +159,16 @@ func (m *multi) askSlot(parts []*part) {
 
 // askTogether does so, and returns why the call fails, if it does.
 func (m *multi) askTogether(parts []*part) error {
+	failed := false
 	for mode := wire.Try; len(parts) > 0 && m.waits.Err() == nil; {
 		busy, late, err := askOnce(m.waits, parts, mode)
 		switch {
 		case m.waits.Err() != nil:
 		case err != nil:
+			if !failed {
+				failed = true
+				m.tried <- false
+			}
 			var step core.Step
 			for _, p := range parts { // Each is to know of the error.
 				step = p.retry(err)

@@ -98,7 +98,8 @@ func TestARefusedLoginIsToldAndLeavesTheLinks(t *testing.T) {
 		c := linking(t, s, func(*Servers) {})
 		defer c.Close()
 		key := []string{c.probeKeys().Lock}
-		run := func() error { return c.RunFor(must.Within(t, 2*tryEvery), lua.Origin, key).Error() }
+		// A call that pauses just when a try fails hears of the next, or of the one after that.
+		run := func() error { return c.RunFor(must.Within(t, 6*tryEvery), lua.Origin, key).Error() }
 		s.Fail("WRONGPASS invalid username-password pair or user is disabled.")
 		c.sockets.cut("")
 		c.hearing.cut("")

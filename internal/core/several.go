@@ -30,6 +30,8 @@ type Multi struct {
 
 	parts     []PartState
 	count     [partStates]int // how many parts are in each state
+	asking    bool            // one request for several parts is under way
+	failing   bool            // and an attempt of it has failed
 	until     time.Time       // when the patience is over
 	impatient bool            // it was over, and a part that is waited for was not granted
 	err       error
@@ -90,6 +92,17 @@ func (m *Multi) OnAsk(x *Input, part int) {
 	m.renew(x)
 }
 
+// OnRequest takes in that one request for several parts begins. The patience begins when it is answered: until then the call
+// does not know what it waits for.
+func (m *Multi) OnRequest() { m.asking, m.failing = true, false }
+
+// OnAttempt takes in that the request is answered, or that an attempt of it has failed.
+func (m *Multi) OnAttempt(x *Input, answered bool) {
+	if m.asking, m.failing = !answered, !answered; answered {
+		m.renew(x)
+	}
+}
+
 // OnOutcome takes in how the wait for a part has ended: it is held, or err says why it never will be.
 func (m *Multi) OnOutcome(x *Input, part int, err error) {
 	switch {
@@ -130,7 +143,7 @@ func (m *Multi) Next(x *Input) MultiStep {
 		return MultiStep{Do: MultiAsk, Parts: m.In(PartGivenUp)}
 	case !m.Waits():
 		return MultiStep{Do: MultiDone}
-	case m.Each || !holds:
+	case m.Each || !holds || m.asking && !m.failing:
 		return MultiStep{Do: MultiWait}
 	case m.impatient:
 		return MultiStep{Do: MultiGiveBack, Parts: m.In(PartHeld)}

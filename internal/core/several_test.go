@@ -52,6 +52,12 @@ func TestCallsForSeveralNames(t *testing.T) {
 		"the patience begins with the first hold": {3, Multi{}, []string{
 			"ask 0, ask 1, ask 2, pass 400ms: wait", "held 0: wait 900ms", "held 1, pass 499ms: wait 900ms", "pass 1ms: look 2",
 		}},
+		"the patience begins with the answer to a request for several": {3, Multi{}, []string{
+			"ask 0, held 0, request, ask 1, ask 2, pass 1h: wait", "answered: wait 1h0m0.5s", "pass 500ms: look 1 2", "not granted: give back 0",
+		}},
+		"where a request for several fails nothing is held for longer than the bound": {2, Multi{}, []string{
+			"ask 0, held 0, request, ask 1, pass 1s: wait", "unanswered: look 1", "not granted: give back 0", "lost 0, answered: wait",
+		}},
 		"all is granted meanwhile": {2, Multi{}, []string{
 			"ask 0, ask 1, held 0, pass 500ms: look 1", "granted: wait 1s", "held 1: done",
 		}},
@@ -86,6 +92,10 @@ func TestCallsForSeveralNames(t *testing.T) {
 						m.OnOutcome(x, part, errors.New(input))
 					case "lost":
 						m.OnLost(part)
+					case "request":
+						m.OnRequest()
+					case "answered", "unanswered":
+						m.OnAttempt(x, word == "answered")
 					case "granted", "not":
 						m.OnLook(word == "granted")
 					case "pass":
