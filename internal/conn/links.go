@@ -37,8 +37,9 @@ type links struct {
 	state atomic.Int32 // one of those below
 	told  atomic.Bool  // a server has told the number of a connection
 
-	mu   sync.Mutex          // guards the field below
-	made map[string][]string // by the key; the last that was answered, then the others by age
+	mu   sync.Mutex          // guards the fields below
+	made map[string][]string // by the key, the oldest first
+	last map[string]string   // of these, the last that was answered
 }
 
 const (
@@ -47,13 +48,15 @@ const (
 	linksRefused // servers do not tell the number of a connection
 )
 
-// own notes a link that is about to be made, and returns it with those before.
+// own notes a link that is about to be made, and returns it with those before. Of too many it forgets the oldest but for the last
+// that was answered: a replica that was behind when it became the master has one of the newest.
 func (l *links) own(key, link string) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	own := append(l.made[key], link)
+	own, last := append(l.made[key], link), l.last[key]
 	if len(own) > linksKept {
-		own = slices.Delete(own, 1, 2)
+		oldest := slices.IndexFunc(own, func(l string) bool { return l != last })
+		own = slices.Delete(own, oldest, oldest+1)
 	}
 	l.made[key] = own
 	return slices.Clone(own)
@@ -63,18 +66,18 @@ func (l *links) own(key, link string) []string {
 func (l *links) answered(key, link string, made bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	own := slices.DeleteFunc(l.made[key], func(other string) bool { return other == link })
 	if made {
-		own = slices.Insert(own, 0, link)
+		l.last[key] = link
+		return
 	}
-	l.made[key] = own
+	l.made[key] = slices.DeleteFunc(l.made[key], func(other string) bool { return other == link })
 }
 
 // forget is for a client with another identity, whose keys are others.
 func (l *links) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.made = make(map[string][]string)
+	l.made, l.last = make(map[string][]string), make(map[string]string)
 }
 
 // introduction is what a node knows of the client.
