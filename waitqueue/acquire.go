@@ -182,15 +182,16 @@ func (w *wait) run() (*lease.Lease, error) {
 			step = w.ask()
 		case core.Confirm:
 			step = w.confirm()
-		case core.Take:
-			if l := e.newHold(w.ctx, t, time.Since(w.begun)); l != nil {
-				return l, nil
-			}
 		case core.Sleep:
 			select {
 			case <-wake:
 			case <-w.ctx.Done():
 			case <-w.tellLong(place):
+			}
+		}
+		if step.Do == core.Take && w.ctx.Err() == nil {
+			if l := e.newHold(w.ctx, t, time.Since(w.begun)); l != nil {
+				return l, nil
 			}
 		}
 		if err := w.rest(&step); err != nil {

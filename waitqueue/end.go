@@ -113,11 +113,13 @@ func (e *entry) took(d *sender, sent conn.Attempt, r *wire.Reply, err error) ans
 	a := answer{err: err}
 	if err == nil {
 		a.Head = r.Head()
-		sent.Note = d.release.Note()
-		e.absorb(sent, r)
+		e.client.saw(e.node(), sent, e.proto, e.name, a.Head, r.Token)
 	}
 	f := failure(err)
 	x := e.begin()
+	if err == nil {
+		e.lock.OnReply(&x.Input, attempt(&sent), r, d.release.Note(), false)
+	}
 	e.lock.OnReleaseReply(&x.Input, d.release, sent.Sent, &a.Head, &f)
 	e.end(x)
 	return a

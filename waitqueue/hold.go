@@ -229,7 +229,7 @@ func (h *hold) lastsUntil() time.Time {
 func (h *hold) lastFailure(why error) error {
 	h.ticket.entry.mu.Lock()
 	defer h.ticket.entry.mu.Unlock()
-	if f := &h.ReleaseFailure; f.Answered {
+	if f := h.ReleaseFailure; f != nil && f.Answered {
 		return fmt.Errorf("%w (last error: %w)", why, f.Advice)
 	}
 	return why

@@ -138,6 +138,9 @@ func (l *Lock) OnAcquireReply(x *Input, q *Acquire, a Attempt, r *wire.Reply, f 
 		return Step{}
 	case wire.Granted, wire.Waiting:
 		t.tries = 0
+		if t.state == held && t.WaitErr == nil && t.Refused == nil {
+			return Step{Do: Take}
+		}
 		return Step{}
 	}
 	t.Clean = true

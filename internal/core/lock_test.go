@@ -19,7 +19,7 @@ func TestAFreeLockIsGrantedInTheReply(t *testing.T) {
 	require.Equal(t, wire.Look, w.asks[a].Mode, "it does not queue, as its client is not subscribed (R2)")
 	effects, step := w.replied(a, w.granted(7, 10*time.Second), answered)
 	require.Equal(t, "wake a", effects)
-	require.Equal(t, Step{}, step)
+	require.Equal(t, Step{Do: Take}, step)
 	require.Equal(t, Take, w.does(a))
 	h := w.take(a)
 	require.Equal(t, uint64(7), h.Token)

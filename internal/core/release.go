@@ -111,7 +111,8 @@ func (l *Lock) moved(x *Input, d *Release, r *wire.Head) {
 // server has refused it with an error that only somebody mends.
 func (l *Lock) refusedRelease(x *Input, t *Ticket, f *Failure) {
 	if t.Hold != nil {
-		t.Hold.ReleaseFailure = *f
+		kept := *f
+		t.Hold.ReleaseFailure = &kept
 	}
 	if u := t.release; u != nil && !f.Passes && !u.stuck {
 		u.stuck = true

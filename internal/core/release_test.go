@@ -31,7 +31,7 @@ func TestAReleaseIsSentAgainAfterWhatWasInFlight(t *testing.T) {
 	require.Equal(t, ending, a.state)
 	_, effects := w.answers(&c, wire.Reply{}, answered, wire.StateQueued)
 	require.Equal(t, "send a at once, owe no more a", effects)
-	require.Equal(t, 1, a.repeats)
+	require.EqualValues(t, 1, a.repeats)
 	require.Equal(t, "", w.released(w.last[a], wire.Done, answered))
 	require.Zero(t, w.l.tickets.Len())
 }
@@ -243,7 +243,7 @@ func TestLaterRequestsFollowTheReleasesThatNobodyWaitsFor(t *testing.T) {
 	require.Equal(t, []*Release{all[0], all[2]}, w.l.Unlocks())
 	require.Equal(t, "stuck c, send c +5ms", w.released(all[2], 0, errFull), "those that follow it are told")
 	require.True(t, all[2].IsStuck())
-	require.Equal(t, errFull, all[2].Ticket.Hold.ReleaseFailure)
+	require.Equal(t, &errFull, all[2].Ticket.Hold.ReleaseFailure)
 	require.Equal(t, "send c +10ms", w.released(all[2], 0, errFull), "once")
 	w.released(all[0], wire.Done, answered)
 	w.released(all[2], wire.Done, answered)

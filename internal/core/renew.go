@@ -35,9 +35,9 @@ type Until struct {
 type Hold struct {
 	Ticket         *Ticket
 	Token          uint64
-	Lasts          Until   // local end of what is confirmed
-	Gone           error   // why it was lost
-	ReleaseFailure Failure // of the last request for its release
+	Lasts          Until    // local end of what is confirmed
+	Gone           error    // why it was lost
+	ReleaseFailure *Failure // of the last request for its release; nil if none has failed
 
 	// The call that uses it. A hold has one, unless its client lets several calls use it one after the other: then each has a
 	// token of its own.
@@ -49,14 +49,14 @@ type Hold struct {
 	due      time.Time // of the next renewal; zero if there is none to come
 	inDoubt  time.Time // until when a renewal that was not answered may have made it last
 	limit    time.Time // the maximum hold; zero if there is none
-	renewing bool
 	hurried  time.Time // when something was heard that a renewal must look into
 	failures int
 	spans    time.Duration // how long the lease is that is confirmed
-	telling  bool          // a call waits to hear that its name stays taken
-	wish     wish          // to know that somebody waits
-	short    time.Time     // until when a renewal may come late that makes the lease short: later ones do not make it longer
-	kept     int64         // server µs until which the key lives, as the renewal that prolonged it has said
+	renewing bool
+	telling  bool      // a call waits to hear that its name stays taken
+	wish     wish      // to know that somebody waits
+	short    time.Time // until when a renewal may come late that makes the lease short: later ones do not make it longer
+	kept     int64     // server µs until which the key lives, as the renewal that prolonged it has said
 
 	open   int    // leases on it that are not released
 	writes int    // and of these, how many are for writing

@@ -24,14 +24,14 @@ type Call struct {
 	Deafness   error  // why its client cannot subscribe
 
 	Budget time.Duration // of the next acquire request, from its sending to its not-after
-	Clean  bool          // the last answer says that the server has nothing of the ticket
-	Over   bool          // its time is, by the context of its call or the limit of a try
 
 	tries        int       // repeats since the last answer
-	inflight     int       // acquire requests and checks that name it and are not answered
-	repeats      int       // releases that are sent once more and are not answered
+	inflight     int32     // acquire requests and checks that name it and are not answered
+	repeats      int32     // releases that are sent once more and are not answered
 	unanswered   time.Time // when the first request was sent that was not answered
 	inDoubt      time.Time // until when a request that will not be answered can still run
+	Clean        bool      // the last answer says that the server has nothing of the ticket
+	Over         bool      // its time is, by the context of its call or the limit of a try
 	answered     bool      // an acquire request or a check that names it was
 	releaseAgain bool      // something was in flight when the release was sent (R1)
 	owed         bool      // Close waits for the release
@@ -44,17 +44,23 @@ type Ticket struct {
 	Call
 
 	// What the call asks for.
-	Kind           byte
 	Permits        int64
 	Vote           string
 	Behalf         string        // the owner on whose behalf it asks, where holds can be entered again
 	Renewal        time.Duration // how long each renewal makes the hold last
 	MaxHold        time.Duration // 0: none
 	MinHold        time.Duration // 0: none
+	Kind           byte
 	WithoutRenewal bool
 	Try            bool // it does not wait for its turn
 	Joint          bool // its call has more to do before it returns: it asks for other names too, or proclaims
 	Inherits       bool // what it adopts may stay taken after its end
+	state          state
+	placed         bool // it was told that it has its place
+	heard          bool // a message, or the reply to a request of its own, brought the grant
+	forced         bool // a message says that it was released by force: a renewal must look into that at once
+	rests          bool // the name is to stay taken after its end; set as its end begins
+	rejoined       bool // it was out of the queue once, though its client was subscribed since before that
 
 	Limit   int    // how many may wait when it comes, until it has a place; 0: any number (I11)
 	Arrival int64  // its place in the order; 0 until a reply has told, unless the call gives one
@@ -64,19 +70,13 @@ type Ticket struct {
 
 	number  uint64
 	takes   time.Duration // how long a grant by message waits for it
-	state   state
-	grant   Grant // while confirming or held
+	grant   Grant         // while confirming or held
 	release *Release
 
 	believed time.Time // not before that: the server may have forgotten a hold
 	expiries int       // grants that ran out before they were taken
 
-	placed   bool   // it was told that it has its place
-	heard    bool   // a message, or the reply to a request of its own, brought the grant
-	forced   bool   // a message says that it was released by force: a renewal must look into that at once
-	rests    bool   // the name is to stay taken after its end; set as its end begins
-	rejoined bool   // it was out of the queue once, though its client was subscribed since before that
-	used     uint64 // the token that its release names, if not 0: the last that calls have used of its hold
+	used uint64 // the token that its release names, if not 0: the last that calls have used of its hold
 }
 
 // A Grant is ownership that was given to a ticket, as its client sees it: from when it counts here, and for how long.
