@@ -21,7 +21,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 )
 
 func TestOnlyTheHeadIsWoken(t *testing.T) {
@@ -55,10 +54,11 @@ func TestOnlyTheHeadIsWoken(t *testing.T) {
 // Who takes and frees a lock that nobody else wants looks at its hash alone, and writes two fields of it.
 func TestALockThatNobodyElseWantsIsItsHash(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
-		m := fairlock.New(c, kit.Name(t), headwaiter.WithLease(15*time.Second)) // No renewal comes in between.
-		kit.Release(t, hold(t, m))                                              // The first makes the keys live.
-		kit.Eventually(t, "the client to say who it is", func() bool { return s.Int("EXISTS", lua.ClientKey("headwaiter", c.ID())) == 1 })
+		m := dialMutex(t, s, headwaiter.WithLease(15*time.Second)) // No renewal comes in between.
+		l := hold(t, m)
+		kit.Listening(t, s, 1) // As one that holds for a moment does: a connection is made, and then the client says who it is.
+		kit.Release(t, l)
+		kit.Release(t, hold(t, m)) // Now it has said that, and the keys live.
 		s.ResetStats()
 		const cycles = 10
 		for range cycles {
@@ -71,7 +71,7 @@ func TestALockThatNobodyElseWantsIsItsHash(t *testing.T) {
 		}
 		require.Empty(t, stats)
 		lock, _, _ := keysOf(kit.Name(t))
-		l := hold(t, m)
+		l = hold(t, m)
 		require.Equal(t, int64(4), s.Int("HLEN", lock), "owner, token, version and how long the key lives")
 		kit.Release(t, l)
 	})
