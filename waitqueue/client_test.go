@@ -178,9 +178,10 @@ func TestAnAskWithoutABoundIsWhatItAlwaysWas(t *testing.T) {
 	ask := func(p *lua.Protocol, terms Terms, extras ...string) (*ask, string) {
 		q := c.Queue(p, "name", terms).Says(nil, extras...)
 		tk := q.newTicket(t.Context())
-		s := must.Got(tk.register())(t)
-		w := &wait{ctx: t.Context(), ticket: tk, entry: s, mode: wire.Wait}
-		a := w.prepare(s.node())
+		require.NoError(t, tk.register())
+		s := tk.entry
+		w := &wait{ticket: tk, ctx: t.Context(), mode: wire.Wait}
+		a := w.prepare()
 		text := tk.Text
 		s.unsent(tk)
 		tk.Clean = true

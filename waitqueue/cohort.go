@@ -219,7 +219,7 @@ func (co *cohort) lead(f *follower) (*lease.Lease, error) {
 
 // ask asks for a hold, unless the release of the hold before has taken the request along, and waits for it.
 func (f *follower) ask() (*lease.Lease, error) {
-	if f.entry == nil && f.err == nil {
+	if f.err == nil && (f.ticket == nil || f.entry == nil) {
 		f.enter(f.called != nil)
 	}
 	if f.sent != nil {
@@ -238,20 +238,15 @@ func (f *follower) ask() (*lease.Lease, error) {
 // which it came. It has no place of its own where the server's clock has stepped back: a new arrival could then come before
 // those given earlier.
 func (f *follower) enter(late bool) {
-	if f.ticket == nil {
-		f.ticket = f.queue.newTicket(f.ctx)
-	}
-	t := f.ticket
-	t.Begun, t.Try, t.Joint = f.begun, f.mode != wire.Wait, true
+	t := f.named()
+	t.Try, t.Joint = f.mode != wire.Wait, true
 	t.Deadline, _ = f.ctx.Deadline()
 	if now, ok := f.queue.client.servers.NodeOf(f.queue.keys.Lock).Clock.Steady(); ok && late {
 		t.Arrival = now.Add(-time.Since(f.begun)).UnixMicro() - f.queue.terms.headStart()
 	}
-	e, err := t.register()
-	if err != nil {
+	if err := t.register(); err != nil {
 		f.err = f.unasked(err)
 	}
-	f.entry = e
 }
 
 // A lent hold is one that the calls of a cohort use, one after the other. Its own lease is none of theirs, and lasts as long as
@@ -386,7 +381,7 @@ func (u *lent) relay(ctx context.Context, next *follower) answer {
 	t, n := u.ticket, next.entry.node()
 	d := &owned{}
 	t.entry.own(d, t, nil)
-	a := t.entry.client.sendFor(ctx, n, []request{asking{&next.wait, next.prepare(n)}, &d.sender}, func() { close(next.sent) })[1]
+	a := t.entry.client.sendFor(ctx, n, []request{asking{&next.wait, next.prepare()}, &d.sender}, func() { close(next.sent) })[1]
 	if errors.Is(a.err, lease.ErrClosed) {
 		return t.entry.sendEnd(ctx, t, nil)
 	}
@@ -401,20 +396,29 @@ type kept struct {
 
 // A claim is a call for a hold that may wait for other calls of its client before it asks.
 type claim struct {
-	wait           // its ticket is nil if nobody has needed one, its entry until it is known there
+	wait           // its ticket is nil if nobody has needed one
 	queue *binding // with the terms of the call
+	begun time.Time
 }
 
 func newClaim(ctx context.Context, q *binding, mode string) claim {
-	return claim{queue: q, wait: wait{ctx: ctx, begun: time.Now(), mode: mode}}
+	return claim{queue: q, begun: time.Now(), wait: wait{ctx: ctx, mode: mode}}
 }
 
 // tells makes the ticket that tells of the claim, where somebody is told.
 func (c *claim) tells() {
 	if c.queue.client.notifier != nil && c.ticket == nil {
-		c.ticket = c.queue.newTicket(c.ctx)
-		c.ticket.teller.Asked(c.ctx)
+		c.named().teller.Asked(c.ctx)
 	}
+}
+
+// named returns the ticket of the claim, which it makes if there is none.
+func (c *claim) named() *ticket {
+	if c.ticket == nil {
+		c.ticket = c.queue.newTicket(c.ctx)
+		c.ticket.Begun = c.begun
+	}
+	return c.ticket
 }
 
 // unasked tells of a claim that has ended before its client knew its ticket.

@@ -101,7 +101,7 @@ func (w *wait) giveWay() {
 	arrival := t.Arrival
 	e.mu.Unlock()
 	if now, ok := n.Clock.Steady(); arrival == 0 && ok {
-		arrival = now.Add(-time.Since(w.begun)).UnixMicro() - t.queue.terms.headStart()
+		arrival = now.Add(-time.Since(w.Begun)).UnixMicro() - t.queue.terms.headStart()
 	}
 	r, err := lua.Ahead.Decode(c.servers.RunFor(w.ctx, lua.Ahead.Script, e.keys.All(), strconv.FormatInt(arrival, 10)))
 	if err != nil || r.Before == 0 {
@@ -118,7 +118,7 @@ func (w *wait) giveWay() {
 	e.end(x)
 
 	// Its place first, then the release of what it held, so that it has that place when the queue is served.
-	c.send(n, []request{asking{w, w.prepare(n)}, e.sending(d)})
+	c.send(n, []request{asking{w, w.prepare()}, e.sending(d)})
 }
 
 // Want is what the first Wanted of a lease does. All leases of a hold have one wish.

@@ -170,7 +170,7 @@ func (m *multi) begin(ctx context.Context, p *part) bool {
 	p.wait = w
 	w.entry.mu.Lock()
 	defer w.entry.mu.Unlock()
-	w.begun, w.ticket.Begun, w.ticket.Joint = m.begun, m.begun, true
+	w.Begun, w.Joint = m.begun, true
 	w.ticket.Arrival = cmp.Or(arrival, w.ticket.Arrival)
 	return true
 }
@@ -179,7 +179,7 @@ func (m *multi) begin(ctx context.Context, p *part) bool {
 // others.
 func (m *multi) goOn(p *part) {
 	if p.ctx.Err() == nil {
-		p.Lease = p.entry.newHold(p.ctx, p.ticket, time.Since(p.begun))
+		p.Lease = p.entry.newHold(p.ctx, p.ticket)
 	}
 	if p.Lease == nil {
 		go m.alone(p)
@@ -331,7 +331,7 @@ func (m *multi) lease() *lease.Lease {
 	}
 	all := lease.New(m.ctx, lease.Terms{
 		Name: strings.Join(names, ", ") + more, Token: token, Parts: parts,
-		Waited: time.Since(m.begun), Until: lease.Until{Deadline: time.Now().Add(lease.MaxLease), Slept: slept()},
+		Waited: time.Since(m.begun), Until: lease.Until{Deadline: time.Now().Add(lease.MaxLease), Slept: lease.Slept()},
 		Release: func(ctx context.Context) error { stop(); return releaseParts(ctx, parts, len(parts)) },
 		Unlock: func() {
 			stop()

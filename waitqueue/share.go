@@ -110,7 +110,7 @@ func ownerOf(ctx context.Context) string {
 
 // grant makes a lease on the hold. Both mu and act are held.
 func (h *hold) grant(ctx context.Context, sh *share, q *binding, waited time.Duration) *lease.Lease {
-	sh.hold, sh.kind = h, q.kind
+	sh.hold, sh.kind = h, q.asks.Kind
 	sh.keeper = lease.New(ctx, lease.Terms{
 		Name: names.Label(q.name), Token: h.Token, Until: lease.Until(h.Lasts), Waited: waited, Release: sh.release, Unlock: sh.unlock,
 		Engine: sh, Key: q.held, Shared: q.terms.Shared, Stall: h.stall,
@@ -185,7 +185,7 @@ func (q *binding) shareIn(ctx context.Context) *share {
 // reenter enters a hold once more. It returns nothing where the hold has ended.
 func (e *entry) reenter(ctx context.Context, h *hold, q *binding) (l *lease.Lease, err error) {
 	x := e.begin()
-	entered, err := e.lock.Enter(&x.Input, &h.Hold, q.kind, h.leases())
+	entered, err := e.lock.Enter(&x.Input, &h.Hold, q.asks.Kind, h.leases())
 	e.act.Lock()
 	if entered {
 		l = h.grant(ctx, &share{}, q, 0)

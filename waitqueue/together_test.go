@@ -25,8 +25,8 @@ func standing(t *testing.T, s *redistest.Embedded, c *Client, name string) *tick
 	t.Helper()
 	q := queueOf(c, name).binding
 	w := q.newTicket(t.Context())
-	at, err := w.register()
-	require.NoError(t, err)
+	require.NoError(t, w.register())
+	at := w.entry
 	arrival := time.Now().UnixMicro()
 	now := fmt.Sprint(arrival)
 	owner := wire.Ticket{Client: "other", Number: 1, Kind: wire.Exclusive, Permits: 1, Lease: 10 * time.Hour, Grant: time.Second}
