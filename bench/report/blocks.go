@@ -117,6 +117,6 @@ func (v view) engines() string {
 		}
 		rows[key][column] = Times(c.Speed())
 	}
-	t := Table{Heads: []string{"lock", "is so many times as fast as", "cycles", "hand-offs"}, Rows: append(first, adapters...)}
+	t := Table{Heads: []string{"lock", "times as fast as", "cycles", "hand-offs"}, Rows: append(first, adapters...)}
 	return fmt.Sprintf("%s:\n\n%s", v.source(), table(t))
 }
