@@ -106,21 +106,19 @@ func (v view) cost() Section {
 }
 
 func (v view) fair() Section {
-	works, _ := v.contended()
+	work := v.usual()
 	s := Section{
-		Title: "Fairness", Charts: []string{"fairness"},
+		Title: "Fairness, " + work, Charts: []string{"fairness"},
 		Text: []string{"An inversion is a pair of calls more than 5 ms apart, the later of which was served first. " +
 			"Jain's index is of how often each client held: 1 if all held equally often, 1/n if one of n had all."},
-		Table: Table{Heads: []string{"lock", "work", "holds", "handed on", "inversions", "Jain's index", "longest wait ms"}},
+		Table: Table{Heads: []string{"lock", "holds", "handed on", "inversions", "Jain's index", "longest wait ms"}},
 	}
-	for _, work := range works {
-		for _, lock := range v.locks(work) {
-			r, _ := v.find(lock, work)
-			f := r.Figures
-			s.Table.Rows = append(s.Table.Rows, []string{
-				lock, work, grouped(float64(f.Cycles)), percent(f.Passed / max(f.Rate, 1)), grouped(float64(f.Inversions)), fmt.Sprintf("%.2f", f.Jain), Short(f.Acquire.Max / 1e3),
-			})
-		}
+	for _, lock := range v.locks(work) {
+		r, _ := v.find(lock, work)
+		f := r.Figures
+		s.Table.Rows = append(s.Table.Rows, []string{
+			lock, grouped(float64(f.Cycles)), percent(f.Passed / max(f.Rate, 1)), grouped(float64(f.Inversions)), fmt.Sprintf("%.2f", f.Jain), Short(f.Acquire.Max / 1e3),
+		})
 	}
 	return s
 }
