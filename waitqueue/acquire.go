@@ -82,7 +82,7 @@ func (q Queue) begin(ctx context.Context, mode string) (*wait, error) {
 	t := q.newTicket(ctx)
 	t.Begun, t.Try = time.Now(), mode != wire.Wait
 	t.Deadline, _ = ctx.Deadline()
-	if err := t.register(); err != nil {
+	if err := q.register(t); err != nil {
 		return nil, err
 	}
 	t.teller.Asked(ctx)
@@ -90,7 +90,7 @@ func (q Queue) begin(ctx context.Context, mode string) (*wait, error) {
 }
 
 // newTicket makes the ticket of one call, on behalf of the owner that its context names where holds can be entered.
-func (q *binding) newTicket(ctx context.Context) *ticket {
+func (q Queue) newTicket(ctx context.Context) *ticket {
 	var t *ticket
 	var room *notify.Teller
 	if q.client.notifier == nil || q.terms.Untold {
@@ -102,7 +102,7 @@ func (q *binding) newTicket(ctx context.Context) *ticket {
 		}{}
 		t, room = &both.ticket, &both.teller
 	}
-	t.queue, t.Owner = q, t
+	t.queue, t.Owner = q.binding, t
 	q.newCaller(&t.caller, room, &t.Call)
 	t.Options, t.Arrival, t.Limit, t.Joint = &q.asks, q.terms.Arrival, q.terms.QueueLimit, q.joint
 	if q.nesting == Reenters {
@@ -187,7 +187,7 @@ func (w *wait) run() (*lease.Lease, error) {
 			do.Step = w.confirm()
 		case core.Take:
 			if now.lease == nil && w.ctx.Err() == nil {
-				now.lease = e.newHold(w.ctx, w.ticket)
+				now.lease = w.take()
 			}
 			if now.lease != nil {
 				return now.lease, nil
@@ -218,7 +218,7 @@ func (w *wait) nextLocked(x *turn, ended, alone bool) (do todo) {
 	case do.Do == core.Ask && e.followsLocked() == 0:
 		do.ask = w.beginAskLocked(x)
 	case do.Do == core.Take && !e.client.servers.Doubtful():
-		do.lease = e.takeLocked(x, w.ctx, t)
+		do.lease = w.takeLocked(x)
 	}
 	return do
 }
@@ -243,7 +243,7 @@ func (w *wait) retry(err error) core.Step {
 // confirm asks by a renewal whether an old grant still holds, and for what else its terms want. It returns what the call does next.
 func (w *wait) confirm() core.Step {
 	t, e := w.ticket, w.entry
-	_, err := conn.InBackground(w.ctx, e.client.servers, func() (struct{}, error) { return struct{}{}, e.confirm(t) })
+	_, err := conn.InBackground(w.ctx, e.client.servers, func() (struct{}, error) { return struct{}{}, w.confirmOnce() })
 	f := failure(err)
 	ended := w.ctx.Err() != nil
 	x := e.begin()

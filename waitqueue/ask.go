@@ -2,7 +2,6 @@ package waitqueue
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"strconv"
 	"sync"
@@ -57,37 +56,37 @@ func (w *wait) send(q *ask) (todo, error) {
 	q.takeAlong(ahead)
 	c.stats.Asks.Add(1)
 	if w.ctx.Done() == nil || !n.Sluggish() {
-		return w.replied(q, e.askFor(w.ctx, nil, q), true)
+		return w.replied(q, w.askFor(nil, q), true)
 	}
 	begun := false
 	do, err := conn.InBackground(w.ctx, c.servers, func() (todo, error) {
 		begun = true
 		if w.ctx.Err() != nil {
 			c.ends.unclaim(e.node(), ahead)
-			e.unsent(w.ticket)
+			w.unsent()
 			return todo{}, w.ctx.Err()
 		}
-		return w.replied(q, e.askFor(w.ctx, n, q), false)
+		return w.replied(q, w.askFor(n, q), false)
 	})
 	if errors.Is(err, lease.ErrClosed) && !begun {
 		c.ends.unclaim(e.node(), ahead)
-		e.unsent(w.ticket)
+		w.unsent()
 	}
 	return do, err
 }
 
 // unsent takes back an acquire request that was not sent.
-func (e *entry) unsent(t *ticket) {
-	x := e.begin()
-	e.lock.Unsent(&x.Input, &t.Ticket)
-	e.end(x)
+func (w *wait) unsent() {
+	x := w.entry.begin()
+	w.entry.lock.Unsent(&x.Input, &w.ticket.Ticket)
+	w.entry.end(x)
 }
 
 // replied takes in the answer to an acquire request, or its lack. waits: its call waits here for what it does next, whatever happens.
 func (w *wait) replied(q *ask, res rueidis.RedisResult, waits bool) (todo, error) {
 	e := w.entry
 	if len(q.ahead) > 0 {
-		e.endedAhead(q)
+		w.endedAhead(q)
 	}
 	r, err := e.proto.Ask.Decode(res)
 	r.Complete(q.Ticket.Lease, 0)
@@ -193,7 +192,8 @@ func (w *wait) fill(q *ask) {
 
 // askFor sends an acquire request, on the fast path if it can be. One to a sluggish node, if given, is sent once and with
 // everything, whoever waits for it.
-func (e *entry) askFor(ctx context.Context, sluggish *conn.Node, q *ask) rueidis.RedisResult {
+func (w *wait) askFor(sluggish *conn.Node, q *ask) rueidis.RedisResult {
+	e, ctx := w.entry, w.ctx
 	servers, ahead, script := e.client.servers, q.jobs, e.proto.Ask
 	if q.Moves {
 		script = lua.Move
@@ -234,6 +234,6 @@ func (q asking) answered(_ conn.Attempt, res rueidis.RedisResult) (a answer) {
 
 func (q asking) unsent() {
 	if q.ask != nil {
-		q.entry.unsent(q.wait.ticket)
+		q.wait.unsent()
 	}
 }

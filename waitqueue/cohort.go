@@ -110,7 +110,7 @@ func (q *Cohort) join(ctx context.Context, mode string) (*lease.Lease, error) {
 	if l, err := q.ready(ctx); l != nil || err != nil {
 		return l, err
 	}
-	claim, c := newClaim(ctx, q.binding, mode), q.client
+	claim, c := newClaim(ctx, q.Queue, mode), q.client
 	c.mu.Lock()
 	if c.closing {
 		c.mu.Unlock()
@@ -181,7 +181,7 @@ func (f *follower) goOn(why error) {
 // giveUp ends a call that has not asked, and returns why, with the time that it has waited. No cause stands for the end of its
 // context; then the call that has asked for the others tells whether the server answers.
 func (f *follower) giveUp(cause error) error {
-	silent := cause == nil && Queue{f.queue}.Silent()
+	silent := cause == nil && f.queue.Silent()
 	cause = cmp.Or(cause, calls.WhyEnded(f.ctx))
 	if errors.Is(cause, lease.ErrBusy) {
 		return f.unasked(cause)
@@ -244,7 +244,7 @@ func (f *follower) enter(late bool) {
 	if now, ok := f.queue.client.servers.NodeOf(f.queue.keys.Lock).Clock.Steady(); ok && late {
 		t.Arrival = now.Add(-time.Since(f.begun)).UnixMicro() - f.queue.terms.headStart()
 	}
-	if err := t.register(); err != nil {
+	if err := f.queue.register(t); err != nil {
 		f.err = f.unasked(err)
 	}
 }
@@ -396,12 +396,12 @@ type kept struct {
 
 // A claim is a call for a hold that may wait for other calls of its client before it asks.
 type claim struct {
-	wait           // its ticket is nil if nobody has needed one
-	queue *binding // with the terms of the call
+	wait        // its ticket is nil if nobody has needed one
+	queue Queue // with the terms of the call
 	begun time.Time
 }
 
-func newClaim(ctx context.Context, q *binding, mode string) claim {
+func newClaim(ctx context.Context, q Queue, mode string) claim {
 	return claim{queue: q, begun: time.Now(), wait: wait{ctx: ctx, mode: mode}}
 }
 

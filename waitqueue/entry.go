@@ -58,8 +58,7 @@ func (e *entry) do(x *turn, f *core.Effect) {
 func ticketOf(c *core.Call) *ticket { return c.Owner.(*ticket) }
 
 // register makes the ticket of a call known.
-func (t *ticket) register() error {
-	q := t.queue
+func (q Queue) register(t *ticket) error {
 	c := q.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,10 +80,10 @@ func (t *ticket) register() error {
 }
 
 // entryLocked returns the entry of a queue, which it makes if there is none. The caller has the lock of the client.
-func (q *binding) entryLocked() *entry {
+func (q Queue) entryLocked() *entry {
 	e, _ := q.client.sites[q.keys.Site].(*entry)
 	if e == nil {
-		e = newEntry(q.client, q)
+		e = newEntry(q.client, q.binding)
 		q.client.useLocked(e)
 	}
 	return e

@@ -44,18 +44,20 @@ type lender interface {
 	unkept()
 }
 
-// newHold makes the lease of a ticket that was granted. It returns nil if the grant is too old to be taken without a word from the
+// take makes the lease of a ticket that was granted. It returns nil if the grant is too old to be taken without a word from the
 // server; the ticket is then to be confirmed.
-func (e *entry) newHold(ctx context.Context, t *ticket) *lease.Lease {
-	_ = e.client.servers.Overtake(ctx, e.keys.Lock) // What this client gave up since the call began is not to end it.
+func (w *wait) take() *lease.Lease {
+	e := w.entry
+	_ = e.client.servers.Overtake(w.ctx, e.keys.Lock) // What this client gave up since the call began is not to end it.
 	x := e.begin()
 	defer e.end(x)
-	return e.takeLocked(x, ctx, t)
+	return w.takeLocked(x)
 }
 
 // takeLocked is the same within an input.
-func (e *entry) takeLocked(x *turn, ctx context.Context, t *ticket) *lease.Lease {
-	if wanting := t.Acknowledgement() && e.proof(t) != (conn.Proof{}); !e.lock.MayTake(&x.Input, &t.Ticket, x.slept, wanting) {
+func (w *wait) takeLocked(x *turn) *lease.Lease {
+	t, e := w.ticket, w.entry
+	if wanting := t.Acknowledgement() && w.proof() != (conn.Proof{}); !e.lock.MayTake(&x.Input, &t.Ticket, x.slept, wanting) {
 		return nil
 	}
 	g, waited := t.Grant(), x.Now.Sub(t.Begun)
@@ -66,7 +68,7 @@ func (e *entry) takeLocked(x *turn, ctx context.Context, t *ticket) *lease.Lease
 	e.lock.Take(&x.Input, &t.Ticket, &h.Hold, h.leases())
 	e.act.Lock()
 	defer e.act.Unlock()
-	l := h.grant(h.told.Granted(ctx, g.Token, waited, g.Note), &h.first, t.queue, waited)
+	l := h.grant(h.told.Granted(w.ctx, g.Token, waited, g.Note), &h.first, t.queue, waited)
 	h.entry.Target, t.hold = h, h
 	e.client.stats.Granted.Add(1)
 	h.remind(x.Now)

@@ -179,7 +179,7 @@ func (m *multi) begin(ctx context.Context, p *part) bool {
 // others.
 func (m *multi) goOn(p *part) {
 	if p.ctx.Err() == nil {
-		p.Lease = p.entry.newHold(p.ctx, p.ticket)
+		p.Lease = p.take()
 	}
 	if p.Lease == nil {
 		go m.alone(p)

@@ -136,7 +136,7 @@ func (h *hold) leave(sh *share) {
 
 // within returns what a call is to get, or why it fails, whose context comes from a hold of the same name;
 // nothing if it is to ask.
-func (q *binding) within(ctx context.Context) (*lease.Lease, error) {
+func (q Queue) within(ctx context.Context) (*lease.Lease, error) {
 	switch q.nesting {
 	case Deadlocks:
 		if l, ok := ctx.Value(q.held).(*lease.Lease); ok && l.Context().Err() == nil {
@@ -144,14 +144,14 @@ func (q *binding) within(ctx context.Context) (*lease.Lease, error) {
 		}
 	case Reenters:
 		if sh := q.shareIn(ctx); sh != nil {
-			return sh.hold.ticket.entry.reenter(ctx, sh.hold, q)
+			return sh.hold.ticket.entry.reenter(ctx, sh.hold, q.binding)
 		}
 	}
 	return nil, nil
 }
 
 // shareOf returns the share behind a lease on the name, nil if it is one of another.
-func (q *binding) shareOf(l *lease.Lease) *share {
+func (q Queue) shareOf(l *lease.Lease) *share {
 	if l == nil || l.Context().Value(q.held) != l {
 		return nil
 	}
@@ -160,7 +160,7 @@ func (q *binding) shareOf(l *lease.Lease) *share {
 }
 
 // shareIn returns the share that a context comes from, or one of the owner that it names.
-func (q *binding) shareIn(ctx context.Context) *share {
+func (q Queue) shareIn(ctx context.Context) *share {
 	if l, ok := ctx.Value(q.held).(*lease.Lease); ok {
 		if sh, ok := l.Engine().(*share); ok {
 			return sh

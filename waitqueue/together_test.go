@@ -23,9 +23,9 @@ import (
 // standing lets a client wait for a name that another holds for hours, as if it had asked and was heard for. It asks nothing.
 func standing(t *testing.T, s *redistest.Embedded, c *Client, name string) *ticket {
 	t.Helper()
-	q := queueOf(c, name).binding
+	q := queueOf(c, name)
 	w := q.newTicket(t.Context())
-	require.NoError(t, w.register())
+	require.NoError(t, q.register(w))
 	at := w.entry
 	arrival := time.Now().UnixMicro()
 	now := fmt.Sprint(arrival)

@@ -164,7 +164,8 @@ func (q *ask) takeAlong(all []*outItem[sender]) {
 }
 
 // endedAhead takes in the answers to the releases that went before an acquire request.
-func (e *entry) endedAhead(q *ask) {
+func (w *wait) endedAhead(q *ask) {
+	e := w.entry
 	e.client.stats.Ends.Add(uint64(len(q.ahead)))
 	for i, one := range q.ahead {
 		one.Of.answered(q.attempt, q.jobs[i].Result)
