@@ -42,7 +42,7 @@ func TestAServerThatCannotKeepLocksIsRefused(t *testing.T) {
 		{"scripts are off", map[string]string{"EVAL": "-ERR EVAL is disabled", "EVALSHA": "-ERR EVALSHA is disabled"}, "it has no EVAL, which"},
 		{"it has no Lua", map[string]string{"EVAL": "-ERR Could not find scripting engine 'lua'"}, "it has no Lua, in which"},
 		{"KeyDB as one of an active pair", map[string]string{"INFO": "redis_version:6.3.4\r\nrole:active-replica\r\n"},
-			"it is one of an active-active pair, each of which grants the same lock: use a server that is the only master"},
+			"it is one of an active-active pair, and both grant the same lock: use a server that is the only master"},
 		{"Redis Enterprise, active-active", map[string]string{"INFO": "redis_version:7.4.0\r\nrole:master\r\ncrdt_config_version:1\r\n"},
 			"it is one of an active-active pair"},
 		{"Garnet", map[string]string{"INFO": "garnet_version:1.0.90\r\nredis_version:7.4.3\r\n"},
@@ -103,7 +103,7 @@ func TestAServerThatHidesThatItHasNoHelloIsSpokenToInRESP2(t *testing.T) {
 	require.ErrorContains(t, kit.Err(headwaiter.Dial(headwaiter.Options{Redis: o})), "set a password")
 }
 
-// hiding answers a first command that is unknown with NOAUTH: behind a login it is not the first.
+// hiding answers a first command that is unknown with NOAUTH: after a login it is not the first.
 type hiding struct{ net.Conn }
 
 func (h *hiding) Read(p []byte) (int, error) {
@@ -120,7 +120,7 @@ func TestAServerOfAnotherProtocolIsRefused(t *testing.T) {
 	t.Parallel()
 	at := kit.Stranger(t, "HTTP/1.1 400 Bad Request\r\n\r\n")
 	_, err := headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{at}}})
-	require.ErrorContains(t, err, at+" (it does not speak as Redis does: is the port that of Redis or Valkey?)")
+	require.ErrorContains(t, err, at+" (it does not speak as Redis does: is this the port of Redis or Valkey?)")
 }
 
 // A server that speaks TLS closes a plain connection, or answers with an alert, as many proxies do.

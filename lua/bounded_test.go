@@ -100,7 +100,7 @@ var crowds = map[string]crowd{
 	"permits with a limit": {lua.Semaphore, "p", 1, deadOnes, false, repeated(6, func(int64) request {
 		return permits.Ask{Ticket: ticket("b", "1", "p", "1"), Mode: wire.Wait, NotAfter: ever, Phase: wire.PhaseHeld, Who: "who", Limit: 1, Bound: &line.Bound{Limit: 1000}}
 	})},
-	"many readers behind a writer": {lua.RWLock, "w", wire.AllReaders, 10_000, true, append([]func(int64) request{
+	"many readers after a writer": {lua.RWLock, "w", wire.AllReaders, 10_000, true, append([]func(int64) request{
 		func(int64) request { return permits.End{Ticket: ticket("a", "1", "w", strconv.Itoa(wire.AllReaders))} },
 	}, repeated(40, func(int64) request {
 		return permits.Check{Client: "hears", Mode: wire.Hears, NotAfter: ever, Limit: wire.AllReaders, Tickets: []lua.Arrival{{Ticket: ticket("hears", "9999", "r", "1"), Arrival: 10_000}}}
@@ -147,7 +147,8 @@ func repeated(n int, ask func(int64) request) (all []func(int64) request) {
 	return all
 }
 
-// bounded are as many new tickets as a check brings, which come behind all, with a limit that there is no room by.
+// bounded returns as many new tickets as a check brings, at the end of the queue, with a limit that leaves no room for
+// them.
 func bounded(kind string) (tickets []lua.Arrival, bounds map[string]line.Bound) {
 	bounds = map[string]line.Bound{}
 	for i := range int64(100) {
@@ -212,7 +213,7 @@ func BenchmarkCrowds(b *testing.B) {
 // counting is a script that replies with the work that it did.
 func counting(s *lua.Script) string { return counted + s.Source + told }
 
-// fill makes the queue, behind a holder with the token that it returns.
+// fill makes a holder and then the queue, and returns the holder's token.
 func (c crowd) fill(t testing.TB, client rueidis.Client) int64 {
 	k := c.protocol.Keys("bench", "name")
 	require.NoError(t, client.Do(t.Context(), client.B().Flushall().Build()).Error())

@@ -1,7 +1,7 @@
 package lua
 
-// Election is the protocol of the candidates: that of the fair lock, whose holder leads. The hash of the lock
-// keeps, beside who holds, what the leader has proclaimed, so whatever lets the one live lets the other.
+// Election is the protocol of candidates: the protocol of the fair lock, whose holder leads. The hash of the lock also
+// keeps what the leader has proclaimed, so both expire together.
 //
 // The end of a leadership that nobody takes over is told to the observers.
 var Election = &Protocol{

@@ -19,7 +19,7 @@ import (
 type header struct {
 	keys, args []entry
 	each       bool // the keys, and
-	rest       bool // the arguments behind these, are there for each of several
+	rest       bool // the arguments after these are there once for each of several
 }
 
 type entry struct {
@@ -101,7 +101,7 @@ func untrue(h header, source string) (found []string) {
 	keysRead, argsRead, rest := reads(source)
 	for _, n := range keysRead {
 		if n > len(h.keys) && !h.each {
-			found = append(found, fmt.Sprintf("reads KEYS[%d], of which the header says nothing", n))
+			found = append(found, fmt.Sprintf("reads KEYS[%d], which the header does not name", n))
 		}
 	}
 	for i, e := range h.args {
@@ -114,7 +114,7 @@ func untrue(h header, source string) (found []string) {
 	}
 	for _, n := range argsRead {
 		if n > len(h.args) && !h.rest {
-			found = append(found, fmt.Sprintf("reads ARGV[%d], of which the header says nothing", n))
+			found = append(found, fmt.Sprintf("reads ARGV[%d], which the header does not name", n))
 		}
 	}
 	if h.rest && !several.MatchString(source) || !h.rest && strings.Contains(source, "#ARGV") {
@@ -290,9 +290,9 @@ func TestAKeyTellsItsName(t *testing.T) {
 			require.True(t, ok, keys.Lock)
 			require.Equal(t, name, got)
 			require.Equal(t, kind, p.Kind)
-			for _, beside := range []string{keys.Queue, keys.Suspects, keys.Holders, keys.Channel("c")} {
-				_, _, ok = NameOf("p:q", beside)
-				require.False(t, ok, beside)
+			for _, other := range []string{keys.Queue, keys.Suspects, keys.Holders, keys.Channel("c")} {
+				_, _, ok = NameOf("p:q", other)
+				require.False(t, ok, other)
 			}
 		}
 	}

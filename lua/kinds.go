@@ -24,8 +24,8 @@ func ProtocolOf(kind string) *Protocol {
 	return nil
 }
 
-// NameOf tells of which kind and name a key is the lock. It says no of the keys beside the lock, and of keys that are
-// none of this protocol.
+// NameOf returns the protocol and the name of the lock whose key this is. It reports false for the other keys of a lock,
+// and for keys that are not of this protocol.
 func NameOf(prefix, key string) (p *Protocol, name string, ok bool) {
 	rest, ok := strings.CutPrefix(key, prefix+":")
 	if !ok {

@@ -6,7 +6,7 @@
 //
 // The sources lie in a folder for each package that runs them; lib has what several of them share. A line
 // "-- @include lib/x.lua" is replaced by that file, at that place and once a script: an include in a
-// branch costs nothing to the calls that do not take it. What stands behind "-- @logged" in a line is in the scripts alone
+// branch costs nothing to the calls that do not take it. Code after "-- @logged" in a line is only in the scripts
 // that keep a history. The rules of lib/rules.lua are pasted where a script names one.
 package lua
 
@@ -27,7 +27,7 @@ type Script struct {
 	sharded, logged, plain *Script
 }
 
-// Logged is the same script for a name that keeps a history: lib/history.lua says what it wants beside. It is nil where
+// Logged is the same script for a name that keeps a history: lib/history.lua says what else it needs. It is nil where
 // there is none.
 func (s *Script) Logged() *Script { return s.logged }
 
@@ -88,7 +88,7 @@ func once(plain *Script) *Script {
 	return s
 }
 
-// made puts a script together from files, one behind the other.
+// made puts a script together from files, in their order.
 func made(name string, files ...string) *Script {
 	var b strings.Builder
 	seen := map[string]bool{}

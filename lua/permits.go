@@ -1,7 +1,7 @@
 package lua
 
-// Semaphore is the protocol of the fair semaphore. Its asks say the limit behind what all asks say, and so do
-// its checks, behind the tickets: whoever comes first after the server has forgotten the lock makes it anew.
+// Semaphore is the protocol of the fair semaphore. Its asks end with the limit, and so do its checks, after the tickets:
+// the first client to come after the server has forgotten the lock makes it anew.
 var Semaphore = &Protocol{
 	Kind:    "semaphore",
 	Ask:     load("semaphore/ask"),
@@ -16,8 +16,8 @@ var Semaphore = &Protocol{
 	Dated:   true,
 }
 
-// RWLock is the protocol of the fair read-write lock: a semaphore of [wire.AllReaders] permits, of which a reader
-// takes one and a writer all.
+// RWLock is the protocol of the fair read-write lock: a semaphore of [wire.AllReaders] permits. A reader takes one and a
+// writer all.
 var RWLock = &Protocol{
 	Kind:    "rwlock",
 	Ask:     Semaphore.Ask,

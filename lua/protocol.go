@@ -23,8 +23,8 @@ type Protocol struct {
 	Force   *Script
 	Inspect *Script
 
-	// Endings are those of the keys beside the lock, in the order in which the scripts want them, and Renewed
-	// those that a renewal wants.
+	// Endings are the endings of a lock's other keys, in the order in which the scripts want them; Renewed are
+	// the ones that a renewal wants.
 	Endings []string
 	Renewed []string
 	// Entries: a renewal tells how many times the hold was entered.
@@ -37,14 +37,14 @@ type Protocol struct {
 	Latest bool
 }
 
-// Light reports whether asks, and ends, can come without all keys: see [Unusual]. Such an end reckons from the token of the
-// grant, so the token of a hold must not have risen since, as that of Redlock may.
+// Light reports whether asks, and ends, can come without all keys: see [Unusual]. Such an end reckons from the token of
+// the grant, so the token of a hold must not have risen since, as it may with Redlock.
 func (p *Protocol) Light() (asks, ends bool) {
 	return p.Ask == Fairlock.Ask, p.End == Fairlock.End && p.Renew == Fairlock.Renew
 }
 
-// SentBy is 3 ms behind the sending of a request that was given 3 s up to its not-after, in server µs by the clock as its
-// client knows it at the least. It is sent_by of lib/rules.lua, which says what for.
+// SentBy is 3 ms after the sending of a request whose not-after is 3 s after it, in server µs, by the lowest estimate of
+// the server's clock. It is sent_by of lib/rules.lua, which says what for.
 func SentBy(notAfter int64) int64 { return notAfter - 2_997_000 }
 
 // Several reports whether several tickets may hold at once.
@@ -56,8 +56,8 @@ var Probe = load("waitqueue/probe")
 // Origin tells which master a server is.
 var Origin = load("waitqueue/origin")
 
-// Apart reports whether two answers to [Origin] are of two masters of which neither has taken over from the other. An empty
-// answer says nothing.
+// Apart reports whether two answers to [Origin] are of two masters that have not taken over from each other. It
+// reports false if an answer is empty.
 func Apart(one, other string) bool {
 	a, before, _ := strings.Cut(one, " ")
 	b, earlier, _ := strings.Cut(other, " ")
@@ -67,13 +67,13 @@ func Apart(one, other string) bool {
 // Aside tells when the server ran it.
 var Aside = load("waitqueue/aside")
 
-// Restart asks for how long the server has forgotten nothing. Its key is that of MarkKey.
+// Restart asks for how long the server has forgotten nothing. Its key is MarkKey.
 var Restart = load("waitqueue/restart")
 
-// Overtake ends requests that have no ticket: from then on they have no effect. Its key is that of [RequestsKey].
+// Overtake ends requests that have no ticket: from then on they have no effect. Its key is [RequestsKey].
 var Overtake = load("waitqueue/overtake")
 
-// Introduce says who a client is, and finds out whether it was copied. Its key is that of ClientKey, or of LinkKey.
+// Introduce says who a client is, and finds out whether it was copied. Its key is ClientKey or LinkKey.
 var Introduce = load("waitqueue/client")
 
 // LinkKey is the key that has the links of a client at the node of a cluster that has a slot.
@@ -120,7 +120,7 @@ var Fairlock = &Protocol{
 	Endings:  queueEndings,
 }
 
-// Reentrant is the protocol of the reentrant lock: that of the fair lock, with counts.
+// Reentrant is the protocol of the reentrant lock: the fair lock's, with counts.
 var Reentrant = &Protocol{
 	Kind:     "reentrant",
 	Ask:      Fairlock.Ask,
@@ -182,16 +182,15 @@ func (k Keys) Light() []string { return k.all[:2] }
 // absent key is refused while a slot moves.
 func (k Keys) Renewed() []string { return k.renewed }
 
-// Wanting returns the keys of a renewal whose holder wants to be told when somebody waits: that of the queue too, which
-// need not exist.
+// Wanting returns the keys of a renewal whose holder wants to be told when somebody waits: the usual keys and the queue,
+// which need not exist.
 func (k Keys) Wanting() []string { return append(k.renewed[:len(k.renewed):len(k.renewed)], k.Queue) }
 
-// Staying returns the keys of a renewal that says for how long the name is to stay taken: those of [Keys.Wanting], and that of
+// Staying returns the keys of a renewal that says for how long the name is to stay taken: the keys of [Keys.Wanting] and
 // the suspects.
 func (k Keys) Staying() []string { return append(k.Wanting(), k.Suspects) }
 
-// RequestsKey is the key, beside that of a lock, that says what the server has answered to the requests of a client which
-// have no ticket.
+// RequestsKey is the key that records what the server has answered to a client's requests without a ticket for a lock.
 func RequestsKey(lock, client string) string { return lock + ":requests:" + client }
 
 // Channel returns the channel on which one client hears of this lock.

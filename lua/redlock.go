@@ -6,7 +6,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/wire"
 )
 
-// Redlock is the protocol of one node of a Redlock: that of the fair lock, with a token that may rise while it is
+// Redlock is the protocol of one node of a Redlock: the protocol of the fair lock, with a token that may rise while it is
 // held, to one that a quorum of nodes agrees on.
 var Redlock = &Protocol{
 	Kind:    "redlock",

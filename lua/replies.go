@@ -34,7 +34,7 @@ func (p *Protocol) DecodeEvent(s *Script, res rueidis.RedisResult) (wire.EventRe
 func (p *Protocol) Event(t *wire.Tuple) wire.EventReply {
 	r := wire.EventReply{Head: t.Head(), Generation: int64(t.Token), Awaited: t.Arrival, Index: int(t.Place), Until: t.Until, Waiting: t.Waiting}
 	if p.Latest {
-		r.Generation = t.Arrival // The token is that of the leader.
+		r.Generation = t.Arrival // The token is the leader's.
 	}
 	return r
 }
@@ -68,7 +68,7 @@ func request[R any](name string, read func(t *wire.Tuple) (R, error)) Request[R]
 	return Request[R]{load(name), read}
 }
 
-// requestOnce is request for a script of which each request has its effect once (lib/once.lua).
+// requestOnce is request for a script whose requests each have their effect once (lib/once.lua).
 func requestOnce[R any](name string, read func(t *wire.Tuple) (R, error)) Request[R] {
 	return Request[R]{once(load(name)), read}
 }

@@ -38,7 +38,7 @@ func readRules() map[string]rule {
 	return found
 }
 
-// paste puts the text of rules, and of what is in put, where a line has their names: not in strings, and not behind a dot.
+// paste puts the text of rules, and of what is in put, where a line has their names: not in strings, and not after a dot.
 func paste(line string, put map[string]string) string {
 	var b strings.Builder
 	for at := 0; at < len(line); {
@@ -56,7 +56,7 @@ func paste(line string, put map[string]string) string {
 			for end < len(line) && isName(line[end]) {
 				end++
 			}
-			name, behind := line[at:end], line[end:]
+			name, rest := line[at:end], line[end:]
 			r, ok := rules[name]
 			text, given := put[name]
 			switch {
@@ -64,10 +64,10 @@ func paste(line string, put map[string]string) string {
 				b.WriteString(name)
 			case given:
 				b.WriteString(text)
-			case !ok || (r.params != nil) != strings.HasPrefix(behind, "("):
+			case !ok || (r.params != nil) != strings.HasPrefix(rest, "("):
 				b.WriteString(name)
 			default:
-				args, length := arguments(behind, r.params)
+				args, length := arguments(rest, r.params)
 				b.WriteString(paste(r.text, args))
 				end += length
 			}
@@ -81,22 +81,22 @@ func isName(c byte) bool {
 	return c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
-// arguments reads what stands in brackets behind the name of a rule, and how long that is.
-func arguments(behind string, params []string) (args map[string]string, length int) {
+// arguments reads the brackets after the name of a rule, and returns how long they are.
+func arguments(text string, params []string) (args map[string]string, length int) {
 	if params == nil {
 		return nil, 0
 	}
 	var list []string
 	depth, from := 0, 1
-	for i := range len(behind) {
-		switch behind[i] {
+	for i := range len(text) {
+		switch text[i] {
 		case '(', '[', '{':
 			depth++
 		case ')', ']', '}':
 			depth--
 		}
-		if depth == 1 && behind[i] == ',' || depth == 0 {
-			list = append(list, strings.TrimSpace(behind[from:i]))
+		if depth == 1 && text[i] == ',' || depth == 0 {
+			list = append(list, strings.TrimSpace(text[from:i]))
 			from = i + 1
 		}
 		if depth == 0 {
@@ -105,7 +105,7 @@ func arguments(behind string, params []string) (args map[string]string, length i
 		}
 	}
 	if len(list) != len(params) || length == 0 {
-		panic(fmt.Sprintf("lua: a rule of %d arguments gets %q", len(params), behind))
+		panic(fmt.Sprintf("lua: a rule of %d arguments gets %q", len(params), text))
 	}
 	args = make(map[string]string, len(params))
 	for i, p := range params {

@@ -45,7 +45,7 @@ func (t Transit) Ticket() string {
 	return strings.Join([]string{t.Client, hex.EncodeToString(digest[:]), string(wire.Moving), "1", ms, ms}, ":")
 }
 
-// Name is that of the lock, if it is one of the protocol.
+// Name is the name of the lock, if the key is one of the protocol.
 func (t Transit) Name(p *Protocol) (name string, ok bool) {
 	_, rest, _ := strings.Cut(t.Lock, ":"+p.Kind+":{")
 	return strings.CutSuffix(rest, "}")
@@ -54,7 +54,7 @@ func (t Transit) Name(p *Protocol) (name string, ok bool) {
 // Hex is the secret as the script wants it.
 func (t Transit) Hex() string { return hex.EncodeToString([]byte(t.Secret)) }
 
-// InTransit reports whether a ticket is that of a hold in transit.
+// InTransit reports whether a ticket belongs to a hold in transit.
 func InTransit(ticket string) bool { return strings.Contains(ticket, ":"+string(wire.Moving)+":") }
 
 // Text is what whoever gives the hold passes on: a word of letters, digits, and three signs that URLs allow.

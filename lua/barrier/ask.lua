@@ -5,7 +5,7 @@
 --       arrivals  hash  of each of these tickets its index, when it came, and who it is
 --       last      hash  the arrivals of the generation before
 --       calls     zset  ended or repeated tickets, by server µs until which they are known
--- ARGV  ticket    client:number:kind:permits:lease:grant; the lease, in ms, is that of the party
+-- ARGV  ticket    client:number:kind:permits:lease:grant; lease is of the party, in ms
 --       mode      not used: an ask is an arrival
 --       notafter  server µs after which the ask changes nothing
 --       arrival   the generation that an earlier ask of this ticket answered, or 0
@@ -62,8 +62,8 @@ if here or before or mine ~= 0 then
   return barrier.finish(s, s.acting == ticket and base.ACTING or base.WAITING, index, mine)
 end
 
--- An attempt may have arrived of which nothing is known any more: in a generation of which only the outcome
--- is left, or in an earlier life of the keys, if this client has seen one.
+-- The keys may have forgotten an attempt that arrived: in a generation whose outcome alone is left, or in an earlier life
+-- of the keys, if this client has seen one.
 local lost = ghost
 if repeated then
   s.note, s.repeats = ticket, barrier.GHOST_MS

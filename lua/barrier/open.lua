@@ -5,8 +5,8 @@
 --       arrivals  hash  of each of these tickets its index, when it came, and who it is
 --       last      hash  the arrivals of the generation before
 --       calls     zset  not used
--- ARGV  ticket      that of the last to come
---       generation  in which it has arrived
+-- ARGV  ticket      the ticket of the last party
+--       generation  the generation in which it arrived
 --       ok          1 if the action went well, 0 if the barrier is to break
 --       notafter    server µs after which the request changes nothing
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}

@@ -1,5 +1,4 @@
--- countdown/remove: delete the latch. Those who wait for it get an error, not a pass. It is a request without a ticket
--- (lib/once).
+-- countdown/remove: delete the latch. Its waiters get an error, not a pass. It is a request without a ticket (lib/once).
 --
 -- KEYS  lock      hash  the count, the generation, how long the latch lives
 -- ARGV  token     only if it is of this generation; 0 for any

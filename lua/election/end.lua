@@ -1,6 +1,6 @@
--- election/end: fairlock/end, and if a leader resigns and nobody leads after it, those who observe are told.
+-- election/end: fairlock/end; if a leader resigns and nobody leads after it, the observers are told.
 --
--- Who is handed the lead tells them by itself, with what it proclaims.
+-- The next leader tells the observers itself, with what it proclaims.
 --
 -- KEYS  lock      hash  who leads, until when, the last token, what was proclaimed
 --       queue     zset  tickets by arrival

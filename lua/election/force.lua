@@ -1,4 +1,4 @@
--- election/force: fairlock/force, and if nobody leads after it, those who observe are told.
+-- election/force: fairlock/force, and the observers are told if nobody leads after it.
 --
 -- KEYS  lock      hash  who leads, until when, the last token, what was proclaimed
 --       queue     zset  tickets by arrival

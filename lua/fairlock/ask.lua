@@ -4,10 +4,10 @@
 --       queue     zset  tickets by arrival
 --       suspects  zset  clients that let a lease run out, by time of the mark. Without it only what is usual is done, and
 --                 else the answer is UNUSUAL
--- ARGV  ticket    client:number:kind:tokens:lease:grant: how many tokens the client may make of that of a hold,
---                 which it says when the hold ends; the lease, and that of a grant, in ms
---       mode      try: leave no trace; look: no place yet, as the client cannot hear; wait: keep a place. Behind look and
---                 wait how many may wait, of a ticket that never had a place and has such a limit, as in "wait 16"
+-- ARGV  ticket    client:number:kind:tokens:lease:grant: how many tokens the client may make from the token of a hold,
+--                 which it says when the hold ends; the leases of the hold and of a grant, in ms
+--       mode      try: leave no trace; look: no place yet, as the client cannot hear; wait: keep a place. After look and
+--                 wait: how many may wait, for a ticket with a limit that never had a place, as in "wait 16"
 --       notafter  server µs after which the ask changes nothing
 --       floor     the highest token that the client has seen; missing or empty: none that is later than when this was sent.
 --                 Where it is missing the lock is expected to be free
@@ -21,8 +21,8 @@
 --       arrival
 --       {status, now, now - token, until - now, place, waiting}: WAITING with now as its arrival
 --       {status, now, now - token, until - now, place, waiting, owner}: BUSY; in full the owner is the first of states
---       "now token until waiting waited" in one text: FULL, there is no room in the queue, whose head had waited for so many
---       µs when its tickets were last looked at; nothing is kept of the ticket
+--       "now token until waiting waited" in one text: FULL, the queue has no room; waited is how long its head had waited,
+--       in µs, when its tickets were last looked at. The ticket is not kept
 --       UNUSUAL alone: nothing was done, ask with all keys
 -- RETRY safe: the same ticket gets the same grant, or keeps its place
 

@@ -12,13 +12,13 @@
 --       notafter  server µs after which the check changes nothing
 --       floor     the highest token that the client has seen
 --       counted   1 if subscribers can be counted
---       then for each ticket, the oldest first: the ticket and its arrival, with :limit behind that if it never had a
+--       then for each ticket, the oldest first: the ticket and its arrival, followed by :limit if it never had a
 --                 place and has a bound (ask), and @head at the end if it has a head start
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       states says of each ticket: queued or again (it was unknown and is queued again), with its place;
 --       granted, or earlier (it was granted before, by a message or a reply that may be lost; this one brings the
 --       grant); gone; full, with how many wait and the arrival of the head, if there is no room for one with a
---       bound, of which nothing is kept
+--       bound, which is not kept
 -- RETRY safe: it asks for a state, not for a change
 
 -- @include lib/place.lua

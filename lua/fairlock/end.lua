@@ -7,11 +7,11 @@
 --       suspects  zset  clients that let a lease run out, by time of the mark. Without it only what is usual is done, and
 --                 else the answer is UNUSUAL
 -- ARGV  ticket    client:number:kind:tokens:lease:grant
---       floor     by how much the highest token that the client has seen is above that of the hold; with all keys, and
---                 for a ticket that does not hold, that token itself; missing: 0, and nobody is thought to wait
+--       floor     by how much the highest token that the client has seen is above the token of the hold; with all keys, and
+--                 for a ticket that does not hold, that highest token itself; missing: 0, and nobody is thought to wait
 --       token     0 or missing: whatever its token. Else only if the hold has this token, or one that it came to inside its
 --                 client, which is then the last one used. With the very token of its grant the last token also rises to
---                 floor, as that of a hold of several names is above it (multilock/end)
+--                 floor, as the token of a hold of several names is above it (multilock/end)
 --       counted   0 if subscribers cannot be counted; missing: they can
 --       note      words without a space that the message of a grant is to carry; may be missing, or empty
 --       rests     yes: the hold was used, so the name stays taken for as long as its renewal has said; missing: it frees at
@@ -49,7 +49,7 @@ if plain and not (head and head[1]) and (KEYS[3] or not h[3]) then
   local calm = m and redis.call('ZCOUNT', KEYS[3], '(' .. format('%.0f', micros(m) - SUSPECT_LEAST_US), '+inf') == 0
   redis.call('HDEL', KEYS[1], 'owner', 'until', 'phase', 'high') -- @logged note(KEYS[1], ticket, k[1], nil, 'released')
   if lease > MOST_US - SPARE_US or tonumber(k[2] or 0) > ends_at(k[3], k[1], lease) - lease + MOST_US then
-    -- Keys that were kept for many waiters or a long lease need not be any longer, but for a token that is ahead of the clock.
+    -- Keys that were kept for many waiters or a long lease are cut, except as long as a token is later than the clock.
     local t = redis.call('TIME')
     local now = micros(t)
     local ms = format('%.0f', (token_rest(tonumber(k[1]), now) + SPARE_US) / 1000)

@@ -8,7 +8,7 @@
 --       floor     the highest token that the client has seen
 --       counted   1 if subscribers can be counted
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
---       status is DONE, with the ticket of the former holder in states; or REFUSED, with that of the present one if
+--       status is DONE, with the ticket of the former holder in states; or REFUSED, with the ticket of the present holder if
 --       it is held by another token
 -- RETRY safe by lib/once, which answers a repeated request by what was said first
 

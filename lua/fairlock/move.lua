@@ -9,7 +9,7 @@
 -- ARGV  from      the ticket that holds
 --       to        the ticket that is to hold, for the lease in its text
 --       token     only if it holds with this token; 0 for any
---       secret    that of a ticket in transit; of any other it is not looked at
+--       secret    the secret of a ticket in transit; not looked at for any other ticket
 --       phase     held, or final if the lease will not be renewed; final in transit: to let it run out is no one's fault
 --       notafter  server µs after which nothing changes
 --       floor     the highest token that the client has seen

@@ -41,7 +41,7 @@ if KEYS[3] then
   s.suspects = KEYS[3]
   hold.stay(s, ARGV[6] * 1000)
 elseif ARGV[6] then
-  -- The token says of which hold it is told; an older revision than the one there came late.
+  -- The token says which hold this is about; a revision older than the stored one came late.
   local token, revision = string.match(redis.call('HGET', s.lock, 'entries') or '', '^(%d+):(%d+):')
   if token ~= ARGV[2] or tonumber(revision) < tonumber(string.match(ARGV[6], '^%d+')) then
     redis.call('HSET', s.lock, 'entries', ARGV[2] .. ':' .. ARGV[6])

@@ -7,8 +7,8 @@
 -- ARGV  notafter  server µs after which nothing changes
 --       lease     ms from now until the end of the leases
 --       phases    a letter for each hold: h held; f final, if this is the last renewal; s still held, with the lease that
---                 is there, and by a client that knows that the key outlives it by LEAST_US: but for the first hold,
---                 nothing is written then but its end; w held, by a client that wants to be told when somebody waits,
+--                 is there, and by a client that knows that the key outlives it by LEAST_US. Except for the first hold,
+--                 only the end of the lease is written then; w held, by a client that wants to be told when somebody waits,
 --                 and that nobody has queued since it said so; i the same, and nobody uses the hold now
 --       and for each hold two:
 --       ticket    whose hold it is

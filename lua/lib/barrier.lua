@@ -10,7 +10,7 @@ local barrier = {
 }
 
 local PAST = 64       -- outcomes kept
-local SPARE_MS = 60000 -- how long the keys outlive the leases of those who wait
+local SPARE_MS = 60000 -- how long the keys outlive the leases of the waiting parties
 
 -- read loads the barrier. What is of another type ends the script here, before anything is written. Where
 -- there is none, the generation is 0.
@@ -28,7 +28,7 @@ function barrier.read(keys, now)
   }
 end
 
--- lease is that of a ticket, in µs.
+-- lease is the lease of a ticket, in µs.
 function barrier.lease(ticket)
   return (tonumber(string.match(ticket, ':(%d+):%d+$')) or 0) * 1000
 end
@@ -49,8 +49,7 @@ function barrier.of(s, generation)
   return outcome == 'T' and 'granted' or 'broken'
 end
 
--- breaks ends the hopes of the present generation. Those who have arrived are told at the end of the
--- script.
+-- breaks breaks the present generation. The end of the script tells the parties that have arrived.
 function barrier.breaks(s)
   redis.call('DEL', s.leases)
   redis.call('HDEL', s.lock, 'acting')
@@ -97,7 +96,7 @@ local function cut(s)
   end
 end
 
--- certain says whether no keys were lost: else the number of those who have arrived is not known.
+-- certain says whether no keys were lost: if some were, the number of arrived parties is unknown.
 local function certain(s)
   return s.arrived == s.tickets and s.arrived == s.leased
 end
@@ -124,8 +123,8 @@ function barrier.settle(s)
   if s.expired > 0 then barrier.breaks(s) end
 end
 
--- finish lets the keys live (I6), notes the request if it is to be known, tells those who wait, and answers.
--- In until it says when the first of the leases ends, for everybody to look then.
+-- finish prolongs the keys (I6), records the request if it must be known later, tells the waiters, and answers. The until
+-- of its answer is the end of the first lease, when everybody polls again.
 function barrier.finish(s, status, place, arrival, states)
   if s.generation ~= 0 then
     local ms = s.lifetime

@@ -5,7 +5,7 @@
 local gather = {
   -- flags of a reply
   STEPPED = 4,    -- the server's clock stepped back, and leases were cut to their length
-  UNWOKEN = 16,   -- PUBLISH was refused: those who wait must look by themselves
+  UNWOKEN = 16,   -- PUBLISH was refused: the waiters must poll
   UNCOUNTED = 32, -- PUBSUB NUMSUB was refused
 }
 
@@ -22,7 +22,7 @@ function gather.next(old, now)
   return old > 0 and old + 1 or now
 end
 
--- prolong lets a key live for so many ms.
+-- prolong lets a key live for at least ms.
 function gather.prolong(key, ms)
   redis.call('PEXPIRE', key, base.int(ms))
 end
@@ -65,8 +65,8 @@ function gather.note(s, id, ms)
   gather.prolong(s.calls, math.ceil((newest[2] - s.now) / 1000))
 end
 
--- reply is the answer of every script but inspect. Its token is the present generation, its arrival that of
--- the ticket it is about.
+-- reply is the answer of every script except inspect. Its token is the present generation, its arrival the generation of
+-- the ticket that it is about.
 function gather.reply(s, status, place, waiting, arrival, states)
   return { status, s.now, s.generation, s.ends or 0, place or -1, waiting or 0, arrival or 0,
     s.flags, 0, s.expired or 0, {}, states or {} }

@@ -1,6 +1,6 @@
 -- lib/history: the last hand-offs of a lock, where its clients want them to be kept. The scripts of such a lock have one
--- key and one argument more, which are the last ones: the list, and how many ends of holds it keeps. What stands behind
--- "@logged" in a script is in theirs alone. A light ask ends no hold, and is the same for all.
+-- key and one argument more, the last ones: the list, and how many ends of holds it keeps. Code after
+-- "@logged" in a script is in these scripts only. An ask on the fast path ends no hold, and is the same for all.
 --
 -- An entry is {token, since, until, how, ticket}, in one text; how is released, expired, forced or moved.
 
@@ -9,8 +9,8 @@ local past, most = table.remove(KEYS), table.remove(ARGV)
 -- A list that is of another type, or may not be read, ends the script here, before anything is written.
 local function expect() redis.call('LLEN', past) end
 
--- note that a hold has ended, behind a write that is accepted when memory is full. What the server refuses must not stop
--- a release.
+-- note records that a hold has ended, after a write that is accepted when memory is full. If the server refuses this
+-- write, the release goes on.
 local function note(lock, ticket, token, now, how)
   if not now then
     local t = redis.call('TIME')

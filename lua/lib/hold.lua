@@ -2,7 +2,7 @@
 -- @include lib/base.lua
 
 local hold = {
-  -- flags of a reply, beside base.HANDED
+  -- flags of a reply, in addition to base.HANDED
   MORE = 1,       -- the work was cut at its bound: look again at once
   SUSPECTED = 2,  -- the calling client let a lease run out
   STEPPED = 4,    -- the server's clock stepped back, and a lease was cut to its length
@@ -20,9 +20,9 @@ function hold.lease(ticket, phase)
   return (phase == 'granted' and math.min(tonumber(lease), tonumber(first)) or tonumber(lease)) * 1000
 end
 
--- marked says whether a lock with the mark of suspects may have some still, and else takes the mark away: it keeps what is usual
--- from the short ways. Suspects are passed over in the queue, where none of them gets a new place: so once the head has
--- come later than they were suspected they hold up nobody, and a minute is enough for those who live to learn of it.
+-- marked says whether a lock marked for suspects can still have some, and otherwise removes the mark, which keeps
+-- requests off the fast path. A suspect is passed over in the queue and gets no new place. So once the head came later
+-- than the marks, no suspect holds anybody up; a minute is enough for live clients to learn of theirs.
 function hold.marked(keys, now)
   local head = tonumber(redis.call('ZRANGE', keys[2], 0, 0, 'WITHSCORES')[2] or now)
   local since = math.max(now - SUSPECT_US, math.min(now - SUSPECT_LEAST_US, head))
@@ -122,8 +122,8 @@ function hold.free(s)
   s.owner, s.stale, s.wants, s.rests = false, true, false, 0
 end
 
--- stay lets the name be taken for so many µs from the grant, whatever becomes of the hold. What an earlier holder wanted, who
--- has handed it over, counts where that is later.
+-- stay keeps the name taken for least µs from the grant, whatever becomes of the hold. If an earlier holder handed the
+-- hold over and asked for a later time, that counts.
 function hold.stay(s, least)
   local token = base.int(s.token)
   local of, since = string.match(redis.call('HGET', s.lock, 'since') or '', '^(%d+):(%d+)$')
@@ -180,7 +180,7 @@ function hold.clear(s)
   end
 end
 
--- forget clears what passes over the queue have left behind.
+-- forget clears what passes over the queue have stored.
 function hold.forget(s)
   if s.scan or s.mark > 0 then
     redis.call('HDEL', s.lock, 'scan', 'mark')
@@ -234,9 +234,9 @@ local function excess(s, need, idle)
   return math.max(s.kept, s.lives) > math.max(need, s.now + lasts * 1000) + MOST_US
 end
 
--- keep lets all keys outlive the lease, two of the longest looks of those who wait, and a token that is ahead of the
--- clock, by a minute; and not by much more (I6). What is usual at the end of a ticket does not ask how many wait: where
--- they are many, their own asks and checks keep the keys.
+-- keep lets all keys outlive the lease, two of the longest poll intervals of waiters, and a token later than the clock by
+-- a minute, and not by much more (I6). The fast path of a release does not ask how many wait: where they are many, their
+-- own asks and checks keep the keys.
 function hold.keep(s, waiting, at_end)
   local idle = not s.owner and waiting == 0 and not s.created
   local need = math.max(s.now, token_need(s.token, s.now), s.owner and math.max(s.ends, s.rests) or 0)
@@ -263,8 +263,8 @@ function hold.keep(s, waiting, at_end)
   if s.holders then redis.call('PEXPIRE', s.holders, ms) end
 end
 
--- reply is the long answer of a script of a lock. Where nobody holds, until is the end of the
--- mark behind which the lock stays free, or 0.
+-- reply is the long answer of a script of a lock. Where nobody holds, until is the end of the mark until which the lock
+-- stays free, or 0.
 function hold.reply(s, status, place, waiting, arrival, states)
   return { status, s.now, s.token, s.owner and s.ends or s.mark, place or 0, waiting or 0, arrival or 0,
     s.flags, s.skipped, s.expired, s.grants or {}, states or {} }

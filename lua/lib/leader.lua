@@ -1,9 +1,9 @@
--- lib/leader: who leads, and as of which generation.
+-- lib/leader: who leads, and in which generation.
 -- @include lib/base.lua
 
 local leader = {}
 
-local NEAR = 200 -- so many clients that observe are told when to look for the end of a leadership
+local NEAR = 200 -- the most observers that are told when to look for the end of a leadership
 
 -- read tells who leads now: the owner, if its lease lasts and the proclamation is its own. The generation is that
 -- of the proclamation, and higher by one while nobody leads by it, so that its end is another.
@@ -31,8 +31,8 @@ function leader.hearing(s, counted)
   return counts[2]
 end
 
--- reply is the answer to those who observe. Where they are few, until says when the lease of the leader ends, for
--- them to look then: nobody tells of a leader that dies.
+-- reply is the answer to observers. Where they are few, until says when the lease of the leader ends, so that they look
+-- then: a leader that dies sends no message.
 function leader.reply(s, status, counted, states)
   local n = leader.hearing(s, counted)
   return { status, s.now, s.token, n <= NEAR and s.ends or 0, 0, n, s.generation, s.flags, 0, 0, {}, states or {} }

@@ -13,8 +13,8 @@ function notes.of(note)
   return tonumber(number or 0), said
 end
 
--- write notes something of a lane, and keeps all notes for so many ms at the least, a day at the most. The first write is
--- one that is accepted when memory is full.
+-- write records a lane's note, and keeps all notes for at least ms, a day at the most. Its first write is one that the
+-- server accepts when memory is full.
 function notes.write(key, now, lane, note, ms)
   local span = math.max((redis.call('HGET', key, 'until') or now) - now, ms * 1000)
   span = math.min(span, DAY_US)

@@ -131,7 +131,7 @@ function permits.resting(ticket)
   return hold.resting(ticket) .. string.match(ticket, ':(%d+):%d+:%d+$') .. ':0:0'
 end
 
--- lapse ends holds whose leases have run out. Their clients are suspects, but for those that were not to renew.
+-- lapse ends holds whose leases have run out. Their clients become suspects, except those that were not to renew.
 function permits.lapse(s, tickets)
   local records = redis.call('HMGET', s.lock, unpack(tickets))
   redis.call('ZREM', s.holders, unpack(tickets))
@@ -231,8 +231,8 @@ function permits.lower(s, ticket)
   redis.call('HSET', s.lock, 'used', base.int(s.used), ticket, '1' .. rest)
 end
 
--- fence gives a token above every earlier one (I2); but readers share that of the readers beside whom they
--- hold, unless their clients have seen a higher one.
+-- fence gives a token above every earlier one (I2). Readers that hold together share a token, unless a client has seen a
+-- higher one.
 local function fence(s, kind)
   if kind == 'r' and s.used > 0 and s.group == s.token and s.floor <= s.token then return base.int(s.token) end
   s.token = next_token(s.token, s.floor, s.now)
@@ -327,8 +327,8 @@ function permits.open(s)
   s.ends = 0
 end
 
--- reply is the long answer of a script of permits. until is when the next lease ends, or the mark
--- behind which permits stay free, or 0.
+-- reply is the long answer of a script of permits. until is when the next lease ends, or the mark until which permits
+-- stay free, or 0.
 function permits.reply(s, status, place, waiting, arrival, states)
   local ends = tonumber(redis.call('ZRANGE', s.holders, 1, 1, 'WITHSCORES')[2] or 0)
   if s.mark > s.now and (ends == 0 or s.mark < ends) then ends = s.mark end

@@ -34,10 +34,10 @@ function place.of(s, ticket)
   return rank + (s.owner and 1 or 0)
 end
 
--- queue puts a ticket into the queue, and returns 1 if it was not there. An arrival that was given before counts
--- if it is earlier than the one that is there: a first ask that came late may have queued the ticket behind those
--- whom it was ahead of. Its head start, nil on a first ask, says when it came, by a clock that may have been ahead of this:
--- who comes from now on comes later. size is that of the queue before.
+-- queue puts a ticket into the queue, and returns 1 if it was not there. An arrival that was given before counts if it is
+-- earlier than the stored one: a first ask that came late may have queued the ticket too far back. Arrival plus head
+-- start, nil on a first ask, is when the ticket came, perhaps by a clock ahead of this one: later tickets come after that
+-- time. size is the length of the queue before.
 function place.queue(s, ticket, arrival, size, head_start)
   local new = redis.call('ZADD', s.queue, head_start and 'LT' or 'NX', base.int(arrival), ticket)
   local came = head_start and believed(arrival + head_start, s.now) or 0
@@ -59,7 +59,8 @@ function place.brought(text)
   return tonumber(arrival), tonumber(head_start) or 0, limit ~= '' and limit or nil
 end
 
--- recall lets the next pass begin at the head again, because a ticket came in behind which one was cut.
+-- recall lets the next pass begin at the head again, because a ticket was queued in front of the place where a pass was
+-- cut.
 function place.recall(s, arrival)
   if arrival and tonumber(arrival) <= tonumber(string.match(s.scan, ':([^:]*):')) then
     redis.call('HDEL', s.lock, 'scan')

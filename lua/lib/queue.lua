@@ -8,7 +8,7 @@ local BATCH = 128  -- heads looked at in one call
 local POPS = 2048  -- tickets removed in one script: about a millisecond
 local MARK_MS = 10000 -- how long nobody is dropped at the most
 local GRANTS = 256 -- tickets granted in one script: about five milliseconds
-local STALE_US = 60 * 1000000 -- a mark older than this was left behind by a queue that emptied
+local STALE_US = 60 * 1000000 -- a mark older than this is from a queue that has emptied
 
 -- judge tells of each client in a batch of heads whether it can be granted: 'alive', 'silent' (nobody
 -- subscribes to its channel, R4) or 'suspect'. The calling client is alive by definition (R5).
@@ -157,8 +157,8 @@ function queue.scan(s, p, caller)
   return 'cut'
 end
 
--- spare sets the mark behind which the lock stays free and nobody is dropped, for the grant lease of the
--- first ticket, at most MARK_MS, and says whether it is still in force (R6).
+-- spare sets the mark until which the lock stays free and nobody is dropped: for the grant lease of the first ticket, at
+-- most MARK_MS. It says whether the mark is still in force (R6).
 local function spare(s)
   local first = redis.call('ZRANGE', s.queue, 0, 0)[1]
   if not first then return false end
@@ -189,7 +189,7 @@ end
 -- advance serves the queue while something is free (R3): heads that are suspects or silent are dropped, those
 -- that are alive are granted while they fit, and told where they ask for more than there is. Where two or more
 -- clients are silent and none is alive, nobody is dropped for one grant lease. Where only the caller is known
--- to be alive, the silent behind it are left to the next pass. The keys must be kept after it.
+-- to be alive, the silent ones after it are left to the next pass. The keys must be kept after it.
 function queue.advance(s, caller)
   local room = s.limit and s.limit - s.used or s.owner and 0 or 1
   if room <= 0 then return end

@@ -13,8 +13,8 @@ local function live(_, p, _, score)
   return p.room <= 0
 end
 
--- look finds the first tickets whose clients live, so many at the most. The dead that it comes by leave the queue; but
--- nobody does where several are silent and none lives (R6).
+-- look finds the first tickets whose clients live, at most as many as most says. Dead ones that it meets leave the queue,
+-- except where several are silent and none lives (R6).
 local function look(s, most)
   local p = { rank = 0, silent = 0, room = most, living = 0, looks = LOOKS, meet = live, dead = {} }
   queue.scan(s, p, s.caller)

@@ -1,5 +1,5 @@
 -- lib/rules: what scripts write out in place, because a call or a table would cost time there, and must not differ. The
--- loader puts the text behind the equals sign where a script has the name.
+-- loader puts the text after the equals sign where a script has the name.
 
 -- Keys outlive the last need of them by a minute. They are prolonged when less than three quarters of that are left, so
 -- that not every script pays for it, and cut to a minute where they would live longer than so after the last need (I6).
@@ -31,20 +31,20 @@
 -- The same as text. To format the number takes three times as long.
 -- @rule micros_text(t) = t[1] .. string.sub('00000' .. t[2], -6)
 
--- The lease of a ticket, and that of a grant to it, in ms. From the front they are found in half the time.
+-- The lease of a ticket, and of a grant to it, in ms. From the front they are found in half the time.
 -- @rule ticket_terms(ticket) = string.match(ticket, '^[^:]*:[^:]*:[^:]*:[^:]*:(%d+):(%d+)$')
 
 -- When a lease ends, in µs. A hold that was taken at once, with the time as its token and for the lease of its ticket, is told
 -- by these: the fields until and phase are there for any other, and since its first renewal.
 -- @rule ends_at(till, token, lease) = (till and till + 0 or token + lease)
 
--- What a floor stands for that is left out: 3 ms behind the sending of the request, whose not-after is 3 s behind it, by the
--- server's clock as the client knows it at the least. A client leaves out a floor that is not above that (I2); the 3 ms are
--- there because its reading is behind the clock. Where the clock has stepped back by more than a day since, it is a day ahead;
--- a floor that is given is ignored then (believed).
+-- The default minimum token of a request that brings none: the time of its sending plus 3 ms. The not-after is 3 s after
+-- the sending, by the lowest estimate of the server's clock. A client leaves the minimum token out if it is not above
+-- that (I2); the 3 ms are there because its reading is late. If the clock has stepped back by more than a day since, the
+-- default is a day after now; a minimum token that is given is ignored then (believed).
 -- @rule sent_by(notafter, now) = math.min(notafter - 2997000, now + DAY_US)
 
--- What a client of another version of this protocol has left behind is no lock to take or to end.
+-- A lock of another version of this protocol cannot be taken or ended.
 -- @rule VERSION = '3'
 -- The first version wrote no number.
 -- @rule other_version(found) = 'headwaiter: this name is in use with version ' .. (found or 1) .. ' of the protocol, and this client has version ' .. VERSION .. ': run one release of Headwaiter everywhere, and leave the name unused for a minute'
@@ -67,7 +67,7 @@
 -- How much longer it is needed when nobody holds or waits.
 -- @rule token_rest(token, now) = math.max(math.min(token - now, DAY_US), 0)
 
--- Until when the keys of so many waiters are needed: twice the longest time between two of their checks.
+-- Until when the keys of a queue with this number of waiters are needed: twice the longest time between two of their checks.
 -- @rule queue_need(waiting, now) = now + math.max(4000000, waiting * 10000)
 
 -- Whether the holder has asked to be told when somebody waits, and nobody has queued since; idle is a client that only
@@ -75,19 +75,19 @@
 -- @rule wants_word(phase) = (phase == 'wants' or phase == 'idle' or phase == 'final wants')
 
 -- The words of one grant in the message that tells of it: the ticket, the time of the grant, how far ahead of that its token
--- is, and for how many ms it holds. Behind the last grant: what the holder before wants the message to carry.
+-- is, and for how many ms it holds. After the last grant: the note of the holder before.
 -- @rule grant_words(ticket, at, ahead, lasts) = ticket .. ' ' .. at .. ' ' .. ahead .. ' ' .. lasts
 -- @rule grant_note(note) = (note and ' ~' .. note or '')
 
 -- The mode of an ask that has a limit, and how many may wait.
 -- @rule bounded(text) = string.match(text, '^(%a+) (%d+)$')
 
--- For how many µs a look at so many tickets counts that found a queue full, a second at the most: so looks cost about a
--- hundredth of the server's time.
+-- How many µs a look counts that found a queue full, by the number of tickets; a second at the most. So looks cost about
+-- a hundredth of the server's time.
 -- @rule LOOKED_MOST_US = 1000000
 -- @rule looked_for(tickets) = math.min(math.max(tickets * 500, 50000), LOOKED_MOST_US)
 
--- What such a look has left behind: how many tickets of dead clients it has seen, until when it counts, and how long the head
--- had waited by then. It counts as long as so many live at the least among those that wait.
+-- The result of such a look: how many tickets of dead clients it has seen, until when it counts, and how long the head
+-- had waited by then. It counts as long as at least the limit of live tickets is left in the queue.
 -- @rule look_words(looked) = string.match(looked or '', '^(%d+):(%d+):(%d+)$')
 -- @rule look_counts(dead, till, now, size, least) = (dead and tonumber(till) > now and till - now <= LOOKED_MOST_US and size - dead >= (least))

@@ -1,5 +1,5 @@
--- lib/vacant: what follows the end of a leadership, whose reply is in reply: those who observe are told if nobody
--- leads. The status is that of lib/base for DONE, the flag that of lib/hold for a refused PUBLISH.
+-- lib/vacant: what follows the end of a leadership, whose reply is in reply: the observers are told if nobody leads. The
+-- status is DONE of lib/base, the flag a refused PUBLISH of lib/hold.
 if reply[1] == 5 then
   local h = redis.call('HMGET', KEYS[1], 'owner', 'revision')
   if not h[1] and h[2] then

@@ -1,8 +1,8 @@
 -- multilock/end: the end of one ticket of each of several locks: out of the queue, freed if it holds, and the next
 -- is served, as fairlock/end does for one.
 --
--- The token of a hold of several locks is the highest of theirs, so whoever holds one of them next has to get a higher
--- one: their last tokens are raised to the highest of them, and to that of the client.
+-- The token of a hold of several locks is the highest of their tokens, so whoever holds one of them next has to get a
+-- higher one. Their last tokens are raised to the highest of them, and to the minimum token of the client.
 --
 -- KEYS  for each lock, as fairlock/end has them:
 --       lock      hash  who holds, until when, the last token

@@ -3,7 +3,7 @@
 -- KEYS  lock      hash  who holds, until when, the last token
 --       queue     zset  tickets by arrival
 --       suspects  zset  clients that let a lease run out, by time of the mark
--- ARGV  arrival   that of the call
+-- ARGV  arrival   the arrival of the call
 -- REPLY {status, now, token, until, place, waiting, arrival, flags}
 --       status is DONE, place the number of those with an earlier arrival, waiting of those with the same
 -- RETRY safe: it only reads

@@ -4,8 +4,8 @@
 --       queue     zset  tickets by arrival
 --       suspects  zset  clients that let a lease run out, by time of the mark
 -- ARGV  client    who holds
---       token     that of the hold, by which it is known: of the grant, or one that it has risen to
---       wanted    the token that it is to have, larger than that
+--       token     the token by which the hold is known: of the grant, or one that it has risen to
+--       wanted    the token that it is to have, larger than token
 --       notafter  server µs after which nothing changes
 -- REPLY {status, now}
 --       status is GRANTED if the hold has the wanted token, REFUSED if that hold is not there

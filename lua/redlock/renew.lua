@@ -1,11 +1,11 @@
 -- redlock/renew: let a hold last for another lease. It never revives one that has ended.
 --
--- It differs from that of the fair lock in two things: the token may have risen since it was granted, and a hold is
--- never entered again, so there are no entries.
+-- It differs from the fair lock's renewal in two things. The token may have risen since the grant. A hold is never
+-- entered again, so there are no entries.
 --
 -- KEYS  lock      hash  who holds, until when, the last token
 -- ARGV  ticket    whose hold it is
---       token     that of the grant
+--       token     the token of the grant
 --       lease     ms from now until the end of the lease
 --       phase     held, or final if this is the last renewal
 --       notafter  server µs after which the renewal changes nothing

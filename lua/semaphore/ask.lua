@@ -4,10 +4,10 @@
 --       queue     zset  tickets by arrival
 --       suspects  zset  clients that let a lease run out, by time of the mark
 --       holders   zset  tickets that hold, by the end of their leases
--- ARGV  ticket    client:number:kind:permits:lease:grant; the lease, and that of a grant, in ms
+-- ARGV  ticket    client:number:kind:permits:lease:grant; the leases of the hold and of a grant, in ms
 --       mode      try: leave no trace; look: no place yet, as the client cannot hear; wait: keep a place; drain:
---                 a try for all permits that are free, of a ticket that names none. Behind look and wait how many may
---                 wait, of a ticket that never had a place and has such a limit, as in "wait 16"
+--                 a try for all permits that are free, of a ticket that names none. After look and wait: how many may
+--                 wait, for a ticket with a limit that never had a place, as in "wait 16"
 --       notafter  server µs after which the ask changes nothing
 --       arrival   what an earlier ask of this ticket answered, or 0
 --       head      head start of the priority in µs
@@ -63,7 +63,7 @@ if agreed and size == 0 and n <= room then
     local record = ':' .. lease_ms .. '000:' .. string.sub(ARGV[8], 1, 1) .. ':' .. since .. ':' .. ARGV[9]
     local used = format('%.0f', h[4] + n)
     if kind == 'r' and h[4] ~= '0' and h[7] == fence and floor <= token then
-      -- Readers share the token of those beside whom they hold.
+      -- Readers that hold together share a token.
       redis.call('HSET', KEYS[1], 'used', used, ticket, number .. ':' .. fence .. record)
       return { GRANTED, now, token, ends, other, other, other, other and DIFFERS }
     end

@@ -13,14 +13,14 @@
 --       notafter  server µs after which the check changes nothing
 --       floor     the highest token that the client has seen
 --       counted   1 if subscribers can be counted
---       then for each ticket, the oldest first: the ticket and its arrival, with :limit behind that if it never had a
+--       then for each ticket, the oldest first: the ticket and its arrival, followed by :limit if it never had a
 --                 place and has a bound (ask), and @head at the end if it has a head start
---       limit     behind them: how many permits there are, as the client states it
+--       limit     after them: how many permits there are, as the client states it
 --       born      and when the client was made, as an ask has it; absent where that has none
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       states says of each ticket: queued or again (it was unknown and is queued again), with its place;
 --       granted, earlier (it was granted before, by message), gone, or excess with the limit; full, with how many
---       wait and the arrival of the head, if there is no room for one with a bound, of which nothing is kept
+--       wait and the arrival of the head, if there is no room for one with a bound, which is not kept
 -- RETRY safe: it asks for a state, not for a change
 
 -- @include lib/permits.lua
@@ -70,7 +70,7 @@ end
 queue.advance(s, client)
 if fresh then
   -- @include lib/room.lua
-  if room.trim(s, fresh, states) then queue.advance(s, client) end -- Behind one of them others may fit.
+  if room.trim(s, fresh, states) then queue.advance(s, client) end -- Tickets after one of them may fit.
 end
 
 local left = {}
@@ -87,7 +87,7 @@ for i = 1, count do
 end
 if #left > 0 then
   redis.call('ZREM', s.queue, unpack(left))
-  queue.advance(s, client) -- Behind one of them others may fit.
+  queue.advance(s, client) -- Tickets after one of them may fit.
 end
 size = redis.call('ZCARD', s.queue)
 if size == 0 then hold.forget(s) end

@@ -39,7 +39,7 @@ if ours and size == 0 and (used == 0 or lease <= MOST_US) then
   redis.call('HSET', KEYS[1], 'used', format('%.0f', used))
   local long = lease > MOST_US - SPARE_US
   if used == 0 and (long or tonumber(h[3] or 0) > since + MOST_US) then
-    -- Keys that were kept for a long lease need not be any longer, but for a token that is ahead of the clock.
+    -- Keys that were kept for a long lease are cut, except as long as a token is later than the clock.
     local q, t = redis.call('HMGET', KEYS[1], 'stated', 'token', 'marked', 'limit'), redis.call('TIME')
     local now = micros(t)
     local ahead = token_rest(tonumber(q[2] or 0), now)
@@ -54,8 +54,8 @@ if ours and size == 0 and (used == 0 or lease <= MOST_US) then
   return { DONE }
 end
 
--- Ours, nothing is unusual about the queue, and its head hears: hand on, if it fits and what is left then is
--- nothing, or not enough for the next. Behind a long lease keys may have to be cut.
+-- Ours, nothing is unusual about the queue, and its head hears: hand on, if it fits and the rest is nothing or not enough
+-- for the next ticket. After a long lease keys may have to be cut.
 if ours and size > 0 and lease <= MOST_US and ARGV[4] == '1' then
   local q = redis.call('HMGET', KEYS[1], 'limit', 'token', 'kept', 'mark', 'scan', 'marked')
   local heads = redis.call('ZRANGE', KEYS[2], 0, 1, 'WITHSCORES')

@@ -6,7 +6,7 @@
 --       lasts     ms until it is forgotten
 --       link      the new link of the client; empty or missing: it makes none
 --       then each link that the client has made under this key, the new one too
--- REPLY the link of which the client has to know: the new one, or that of another client with the same identity
+-- REPLY the link that the client has to know: the new one, or one of another client with the same identity
 -- RETRY safe: the new link is one of its own then
 
 local link = ARGV[3] or ''

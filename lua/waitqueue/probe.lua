@@ -85,7 +85,7 @@ for _, section in ipairs(known and not allowed and {} or { 'default', 'crdt' }) 
   local info = redis.pcall('INFO', section)
   info = type(info) == 'string' and '\n' .. info or ''
   if string.find(info, '\nrole:active%-replica') or string.find(info, '\ncrdt_') then -- KeyDB, Redis Enterprise
-    unfit = 'it is one of an active-active pair, each of which grants the same lock: use a server that is the only master'
+    unfit = 'it is one of an active-active pair, and both grant the same lock: use a server that is the only master'
   elseif string.find(info, '\ngarnet_version:') then
     unfit = 'its scripts lock no keys unless it runs with lua-transaction-mode, which it does not tell, so two may hold one lock: '
       .. 'use Redis 6.2 or newer, or Valkey'

@@ -2,7 +2,7 @@
 --
 -- A server that lost its data at its start may grant what somebody holds by a lease that it has forgotten; once that
 -- lease is over it may not. One that reads an append-only file at its start and finds the mark of an earlier run in
--- it has forgotten nothing since that run had. Run it behind a renewal on one connection, by the holder: then both
+-- it has forgotten nothing since that run had. The holder runs it after a renewal, on one connection: then both
 -- are of one run.
 --
 -- KEYS  mark      hash  the last run that was asked, and since when nothing is forgotten; it lives for a week
@@ -21,7 +21,7 @@ local m = redis.call('HMGET', KEYS[1], 'run', 'since')
 if m[1] == run or m[1] and string.find(redis.call('INFO', 'persistence'), 'aof_enabled:1', 1, true) then
   since = math.min(since, tonumber(m[2]))
 end
--- Without the mark all is well but for the next start: then it is waited out. Memory may be full.
+-- Memory may be full. Without the mark only the next start is worse: it is waited out.
 redis.pcall('HSET', KEYS[1], 'run', run, 'since', string.format('%.0f', since))
 redis.pcall('PEXPIRE', KEYS[1], WEEK_MS)
 return { now - since }
