@@ -22,7 +22,7 @@ import (
 // An Event is what [Queue.Await] waits for: something that happens to all who wait at once, such as the
 // opening of a latch.
 type Event struct {
-	// Extras is what an ask says beside what all asks do. since is a time of the server in µs before which no
+	// Extras is what an ask says in addition to what all asks say. since is a time of the server in µs before which no
 	// earlier ask of the same call can have run, or empty if all of them were answered; seen is the highest
 	// generation that this client knows of.
 	Extras func(since, seen string) []string

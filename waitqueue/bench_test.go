@@ -32,7 +32,7 @@ func benchQueue(c *Client, i int) Queue {
 	return c.Queue(lua.Fairlock, "name"+strconv.Itoa(i), Terms{Lease: lease.DefaultLease})
 }
 
-// What a call costs that waits beside others of its client, and what it keeps meanwhile, on the heap and in the stack of
+// What a waiting call costs next to others of its client, and what it keeps meanwhile, on the heap and in the stack of
 // its caller, beyond what a goroutine has that only waits for a context.
 func BenchmarkWaitingTickets(b *testing.B) {
 	for _, waiting := range []int{1_000, 10_000} {
@@ -131,7 +131,7 @@ type quiet struct{}
 
 func (quiet) Observe(context.Context, observe.Observation) {}
 
-// room is that of what tells of a call.
+// room is the memory of a call's teller.
 var room notify.Teller
 
 // tellAll is what is told of a call that waits, holds, is renewed and released: all that a cycle can meet.
@@ -218,7 +218,7 @@ func BenchmarkHandOffBesideWaits(b *testing.B) {
 			for c.Stats().Subscribes < names {
 				runtime.Gosched()
 			}
-			<-time.After(5 * time.Second) // The looks behind asks and subscriptions are over.
+			<-time.After(5 * time.Second) // The looks after asks and subscriptions are over.
 			q, next := benchQueue(holder, names), benchQueue(c, names)
 			got := make(chan *lease.Lease)
 			looks, began := c.Stats().Checks, time.Now()

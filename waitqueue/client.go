@@ -166,8 +166,8 @@ func (c *client) told(text string) {
 // highest is the highest token seen, for scripts to rise above (I2).
 func (c *client) highest() string { return strconv.FormatUint(c.floor.Load(), 10) }
 
-// Wiring is how a client reaches its servers beside the protocol. It is for packages doctor and
-// inspect, which look at them.
+// Wiring is how a client reaches its servers outside the protocol. It is for packages doctor and inspect, which look at
+// them.
 type Wiring = outside.Wiring
 
 // WiringOf returns how a client reaches its servers, or [lease.ErrClosed].

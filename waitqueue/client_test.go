@@ -221,8 +221,8 @@ func TestSentinelsAreToldApart(t *testing.T) {
 	require.Len(t, texts, len(all))
 }
 
-// rueidis takes an embedded server for a cluster where it is not told otherwise. It has one node, so those who
-// subscribe there are all, and dead waiters are skipped.
+// rueidis takes an embedded server for a cluster where it is not told otherwise. It has one node, so its subscribers are
+// all there are, and dead waiters are skipped.
 func TestTheSubscribersOfAClusterOfOneNodeAreCounted(t *testing.T) {
 	o := redistest.Mini(t).Option()
 	o.ForceSingleClient = false

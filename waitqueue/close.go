@@ -82,7 +82,7 @@ func (o outstanding) Until(begun time.Time) time.Time {
 	return until
 }
 
-// look says beside that how many of the ends are not confirmed, of holds and of calls without one, and why.
+// look also says how many of the ends are not confirmed, of holds and of calls without one, and why.
 func (o outstanding) look(begun time.Time) (until time.Time, holds, calls int, why error) {
 	for _, one := range o {
 		left, hold, unended := one.Left(begun)

@@ -262,8 +262,8 @@ func TestAPanicOfTheFunctionThatDialsIsAnError(t *testing.T) {
 	})
 }
 
-// The answer to an ask comes when its client closes, and says that the name is held. Its end goes behind that of another
-// hold, whose answer is awaited.
+// The reply to an ask comes when its client closes, and says that the name is held. Its release goes after another
+// hold's, whose reply is awaited.
 func TestCloseWaitsForTheEndOfWhatAnAnswerHasGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const way = 40 * time.Millisecond

@@ -26,9 +26,9 @@ type Cohort struct {
 	keep   time.Duration
 }
 
-// Passing returns a queue whose calls pass a hold on at most so many times. A hold that no call waits for is kept for a call
-// that comes within keep, as long as nobody is known to wait for it; 0 is not at all. Calls are of one cohort if their
-// clients, names, terms, passes and keep are the same.
+// Passing returns a queue whose calls pass a hold on, at most passes times. A hold that no call waits for is kept for a
+// call that comes within keep, as long as nobody is known to wait for it; 0 is not at all. Calls are of one cohort if
+// their clients, names, terms, passes and keep are the same.
 func (q Queue) Passing(passes int, keep time.Duration) *Cohort {
 	kind := byte(wire.Exclusive)
 	if keep > 0 {
@@ -55,7 +55,7 @@ func (q *Cohort) Try(ctx context.Context) (*lease.Lease, error) {
 	return calls.Calling(ctx, func(ctx context.Context) (*lease.Lease, error) { return q.join(ctx, wire.Try) }, q.Acquire)
 }
 
-// A cohort is what is kept of a cohort beside what the core knows. The mu of its entry guards it.
+// A cohort is the shell's part of a cohort: what the core does not know. The mu of its entry guards it.
 type cohort struct {
 	core.Cohort
 	entry *entry

@@ -33,7 +33,7 @@ func newIdentity() string {
 // A copy that does not call it is found out when it makes its next connections, which ends the same way.
 func (c *Client) Restored() { c.copied(c.id()) }
 
-// copied gives the client another identity than that of another client.
+// copied gives the client a new identity, because another client has the old one.
 func (c *client) copied(other string) {
 	id := newIdentity()
 	c.mu.Lock()

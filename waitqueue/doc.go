@@ -45,7 +45,7 @@
 //
 //	client        one instance of the library: an identity, and the connections that all its calls share
 //	site          what a client knows of one name; its core decides. An entry is the site of a name that can be held, a watch
-//	              that of a name with an event
+//	              the site of a name with an event
 //	core          the rules for one name, without clock, goroutine or I/O: internal/core for locks, internal/event for events
 //	input         a step of a call, a reply, a message or a timer, as the core takes it in
 //	effect        what the core has the site do after an input: send a request, wake a call, set a timer
@@ -103,7 +103,7 @@
 //	    proof of anything.
 //	R5  A head that belongs to the calling client needs no subscriber. It is granted in the reply.
 //	R6  A pass that finds two or more clients without a subscriber and none with one drops nobody: it is
-//	    the server's subscriptions that are gone, not the clients. The lock stays free behind a mark for
+//	    the server's subscriptions that are gone, not the clients. A mark keeps the lock free for
 //	    one grant lease, and the clients take it by their own checks.
 //	R7  Every ask and check carries a not-after in server time. Run later, it changes nothing.
 //	R8  A ticket is known locally from before its first ask until the last of its ends is acknowledged. A
@@ -127,11 +127,11 @@
 //	I1  By the server's time there is one owner at a time, and no grant before the end of the one before.
 //	I2  Tokens rise: over release, expiry, FLUSHALL, an empty restart, a clock that steps back. A token is the server's
 //	    time in µs, or one above the last, or above the client's floor, whichever is highest (lua/lib/rules.lua). So a key
-//	    lives until its token is no longer ahead of the clock, for a day at the most. Readers who hold together may share
-//	    one. Where it does not hold: the server has lost the last token, its clock is behind that, and the client has not
-//	    seen it. That takes a failover to a clock that is behind, a restart without data while the token is ahead of
+//	    lives until its token is no longer ahead of the clock, for a day at the most. Readers that hold together may share
+//	    one. Where it does not hold: the server has lost the last token, its clock shows an earlier time, and the client has not
+//	    seen it. That takes a failover to a slow clock, a restart without data while the token is ahead of
 //	    the clock, or a step back after the key has expired.
-//	I3  Only the head is granted, and the order is that of arrival. A ticket that was skipped keeps its
+//	I3  Only the head is granted, and the order is by arrival. A ticket that was skipped keeps its
 //	    arrival and comes back with it.
 //	I4  A holder's context has ended, by its own clock, before the server ends its lease.
 //	I5  A state that waits has a timer that ends in a check.
@@ -159,7 +159,7 @@
 //	the request arrives late      refused by its not-after (R7); before that, the second release frees what it took (R1)
 //	the connection is cut         subscriptions are made again, and each confirmation is followed by a check
 //	no connection can be made     one is tried at once, then at most two a second for all that a client does at a node
-//	the address leads elsewhere   as a server that forgets; a subscription that stayed behind is not counted
+//	the address leads elsewhere   as a server that forgets; a subscription at the old server is not counted
 //	                              there, so the ticket is skipped, and skipped again: then its client is deaf
 //	the server refuses writes     for lack of replicas, or because it cannot save: ends are repeated and queued tickets
 //	                              wait. A new call waits for replicas, and fails at once where the server cannot save
@@ -175,8 +175,8 @@
 // the first that does not (I3), so a large request is not starved; all that one client is granted in a script
 // goes in one message. More than the limit is refused, also when the limit falls while a ticket waits.
 //
-//	I9  The permits of leases that have not ended never exceed the limit, but for what a lower limit finds
-//	    held.
+//	I9  The permits of leases that have not ended never exceed the limit, except just after the limit was
+//	    lowered.
 //
 // # Queues that end
 //
@@ -214,7 +214,7 @@
 // is sent without it: to know is not worth the hold.
 //
 //	I12 A holder that has asked is told that somebody waits by a message of the script that queues the first, or
-//	    by its own next renewal, as long as there is a ticket in the queue: that of a client which is deaf is there
+//	    by its own next renewal, as long as there is a ticket in the queue: the ticket of a client which is deaf is there
 //	    for a moment. Nothing else changes by that: no hold, no order, no token.
 //
 // # A hold that is kept
@@ -225,12 +225,12 @@
 // once if no call uses it, else when that call does. While no call uses it renewals are for the grant lease.
 //
 //	I13 The uses of a hold, one after the other, have rising tokens, none above those that its ticket reserves, and none
-//	    that is further above the first than microseconds have passed since the grant. So they are below that of every later
-//	    hold, also where the server has forgotten the last, as long as I2 holds for the first; what the client does not
+//	    that is further above the first than microseconds have passed since the grant. So they are below every later
+//	    hold's, also where the server has forgotten the last, as long as I2 holds for the first; what the client does not
 //	    tell is taken for used.
-//	I14 No use of a hold begins once its client knows that somebody waits, but for the passes of a cohort; and it knows by a
+//	I14 No use of a hold begins once its client knows that somebody waits, except for the passes of a cohort. It knows by a
 //	    message, or by the next renewal. A hold that its client has waited for in the queue is not used again
-//	    before a renewal has told of those behind it.
+//	    before a renewal has told of the tickets behind it.
 //	I15 A client that dies with a hold that no call uses, and that has been renewed since, holds others up for a grant
 //	    lease.
 //
@@ -280,7 +280,7 @@
 //
 // A client that waits for thousands of names looks at each as often as if it were the only one. The usual looks are due at
 // the ticks of a grid, and those of one tick at one node go together, in few scripts. Such a script does nothing but prolong
-// keys (I6), and says of which tickets there is no news: they are queued, leases go on, and nothing is to be served. Any other
+// keys (I6), and says which tickets have no news: they are queued, leases go on, and nothing is to be served. Any other
 // name gets a check of its own at once. What must not wait for that goes alone, as ever: a look when the lease ends that was
 // in force, after a gap, of a client that is deaf or polls, after one that failed, at an event, and where one name is due.
 //
@@ -289,7 +289,7 @@
 // All keys and channels of a name have one hash tag, so one node has them all. What belongs to that node is kept
 // apart from what belongs to another: its clock, the connection that subscribes, ends and renewals that go in one
 // round trip. Channels are sharded (Redis 7), since plain ones are heard at every node and their subscribers counted
-// at none; the scripts are the same but for the names of three commands.
+// at none; the scripts differ only in the names of three commands.
 //
 //	a slot moves                  scripts with several keys are refused until it has arrived, and tried again;
 //	                              renewals of a single hold, with one key, follow it, and what was refused together
@@ -301,12 +301,12 @@
 //	                              ends, or it is in doubt: all of these make it ask for the slots. So the clocks of
 //	                              masters should not be apart by more than a message may take
 //	a replica takes over          what it had not got is forgotten: holders are told by their renewals,
-//	                              waiters queue again with their arrivals, tokens rise above all that those who
-//	                              ask have seen, and are not behind the clock of the new master
+//	                              waiters queue again with their arrivals, tokens rise above all that the clients that
+//	                              ask have seen, and are not below the clock of the new master
 //	a node does not answer        what is at the others goes on
 //
 // A hold may be made to wait for replicas, for disks, or for a server to be old enough to have forgotten nothing: all are
-// asked for behind a renewal, once the ticket is granted and before its call returns. Later renewals too count only where
+// asked for after a renewal, once the ticket is granted and before its call returns. Later renewals too count only where
 // the replicas or disks know of them, so a hold never lasts longer than these know.
 //
 // # Who does the work

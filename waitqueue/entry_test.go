@@ -59,8 +59,8 @@ func TestLooksBecomeRarerWithTheNumberOfClientsThatWait(t *testing.T) {
 		every            time.Duration
 	}{
 		{"alone", 0, 0, 2 * time.Second},
-		{"behind one with many calls", 1, 2000, 2 * time.Second},
-		{"behind some", 200, 1, 2 * time.Second},
+		{"after one with many calls", 1, 2000, 2 * time.Second},
+		{"after some", 200, 1, 2 * time.Second},
 		{"in a crowd", 2000, 1, 10 * time.Second},
 		{"in a large crowd", 6000, 1, 30 * time.Second},
 	} {

@@ -88,7 +88,7 @@ func ExampleReleaseEach() {
 	// Output: [<nil> <nil>]
 }
 
-// What looks at servers from outside, as package doctor does, has connections beside those of the protocol.
+// Packages that look at servers from outside, as doctor does, have connections of their own.
 func ExampleWiringOf() {
 	server := kit.Must(miniredis.Run())
 	defer server.Close()
@@ -191,7 +191,7 @@ func ExampleUnused() {
 	// false
 }
 
-// What a call does behind the grant is no time without progress.
+// What a call waits for after the grant is no time without progress.
 func ExampleQueue_Unreturned() {
 	ctx, clients, end := kit.Ready(1)
 	defer end()

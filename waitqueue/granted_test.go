@@ -24,7 +24,7 @@ import (
 
 // What a call for many names was granted is looked after from its grant on, whatever the others wait for.
 
-// many are the queues of so many names.
+// many are the queues of n names.
 func many(c *Client, n int, terms Terms) []Queue {
 	queues := make([]Queue, n)
 	for i := range queues {

@@ -18,8 +18,8 @@ import (
 	"github.com/headwaiter/headwaiter/observe"
 )
 
-// A hold is what is kept of a hold beside what the core knows: its leases, and its timer. The leases change under both mu and act
-// of its entry, so either lets them be read.
+// A hold is the shell's part of a hold: its leases and its timer, which the core does not know. The leases change under
+// both mu and act of its entry, so either lets them be read.
 type hold struct {
 	core.Hold
 	ticket *ticket

@@ -42,7 +42,7 @@ type binding struct {
 	asks     core.Options // what the calls ask for
 	nesting  Nesting
 	joint    bool     // its calls have more to do than to hold the name
-	extras   []string // what its asks say beside what all asks do
+	extras   []string // what its asks say in addition to what all asks say
 	verdicts Verdicts
 	held     any   // what a lease's context is asked for, to see that it holds this
 	err      error // why it cannot be used
@@ -93,7 +93,7 @@ func (q Queue) Nested(n Nesting) Queue {
 func (q Queue) Unreturned() Queue { return Queue{q.with(func(b *binding) { b.joint = true })} }
 
 // Says returns the queue with more to say in its asks, as its scripts want it, and with what their answers
-// mean. Of a dated protocol they say behind that when the client was made, unless what they say is fixed.
+// mean. In a dated protocol they also say when the client was made, unless what they say is fixed.
 func (q Queue) Says(v Verdicts, extras ...string) Queue {
 	if q.proto.Dated && !q.terms.Fixed {
 		extras = append(extras, q.client.made)
@@ -142,7 +142,7 @@ func (q Queue) Refusing(err error) Queue {
 // Terms returns the terms of the queue.
 func (q Queue) Terms() Terms { return q.terms }
 
-// slot is that of the name in a cluster; elsewhere all names are in one.
+// slot is the slot of the name in a cluster; elsewhere all names are in one.
 func (q *binding) slot() uint16 { return q.client.servers.SlotOf(q.keys.Lock) }
 
 // Silent reports whether the server does not answer the requests of this client's calls for the name.
@@ -194,7 +194,7 @@ func (q Queue) Seen() outside.Name {
 }
 
 // Inspect tells who holds and who waits. It changes nothing, and takes no place in any order. The arguments are
-// what the script wants beside the number of tickets to tell.
+// what the script wants in addition to the number of tickets to tell.
 func (q Queue) Inspect(ctx context.Context, args ...string) (lease.Info, error) {
 	calls.Given(ctx)
 	if q.err != nil {
@@ -215,7 +215,7 @@ func (q Queue) Inspect(ctx context.Context, args ...string) (lease.Info, error) 
 // is needed, and 0 is [lease.ErrInvalid]; the hold is looked for among the 10,000 whose leases end first. It returns
 // the client and the ticket of what it freed; [lease.ErrNotHeld] if there was nothing to free, [lease.ErrOtherToken] if it is held with another token.
 //
-// Those who read together have one token: then it is [lease.ErrInvalid], and [Queue.ForceReleaseHolder] says whom.
+// Readers that hold together share a token: then it is [lease.ErrInvalid]; [Queue.ForceReleaseHolder] takes the ticket.
 func (q Queue) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	return q.free(ctx, lease.Holder{Token: token})
 }

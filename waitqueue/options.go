@@ -23,8 +23,7 @@ type Options struct {
 	// Prefix begins every key and channel: Prefix:<kind>:{name}. The default is "headwaiter". Clients with
 	// different prefixes do not meet.
 	Prefix string
-	// Name is what operators see of this client, beside its host and process id. The default is the name
-	// of the program.
+	// Name is what operators see of this client, next to its host and process id. The default is the name of the program.
 	Name string
 	// GrantLease is how long a grant that was sent as a message lasts before its client confirms it by a
 	// renewal: the time that a stopped process can hold up the queue. The default is 2 s.

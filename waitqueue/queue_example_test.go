@@ -33,7 +33,7 @@ func ExampleClient_Queue() {
 	fmt.Println(info.Held, info.Token == held.Token(), err)
 	freed, err := q.ForceRelease(ctx, info.Token)
 	fmt.Println(freed.Ticket == info.Holder.Ticket, err)
-	fmt.Println(q.Unwoken()) // Where the server refuses to wake those who wait.
+	fmt.Println(q.Unwoken()) // Where the server refuses to wake waiters.
 	// Output:
 	// orders:42 orders:42 10s
 	// true

@@ -47,8 +47,8 @@ func (h *hold) renewed(r *renewal, a conn.Attempt, reply *wire.Reply, err error)
 	e.end(x)
 }
 
-// confirmOnce asks by a renewal whether a grant that is old, or came over a gap, still holds, and for what its terms
-// want beside that.
+// confirmOnce asks by a renewal whether a grant that is old, or came over a gap, still holds, and for what else its terms
+// want.
 func (w *wait) confirmOnce() error {
 	t, e := w.ticket, w.entry
 	c, n := e.client, e.node()
@@ -77,11 +77,11 @@ func (w *wait) confirmOnce() error {
 	return err
 }
 
-// What a grant must have beside the word of the server before its call returns, where that is asked for:
-// replicas that know of it, and a server that cannot have forgotten another's lease. Both are asked for behind a
-// renewal, on the connection that wrote it: a grant by message was written by somebody else's.
+// What a grant needs, apart from the server's reply, before its call returns, where that is asked for: replicas that know
+// of it, and a server that cannot have forgotten another's lease. Both are asked for after a renewal, on the connection
+// that wrote it: a grant by message was written by somebody else's.
 
-// proof is what the grant of a ticket needs beside the word of its node; nothing by default.
+// proof is what else the grant of a ticket needs, apart from its node's reply; nothing by default.
 func (w *wait) proof() conn.Proof {
 	t, e := w.ticket, w.entry
 	p := conn.Proof{Acks: t.queue.terms.acks()}
@@ -91,8 +91,8 @@ func (w *wait) proof() conn.Proof {
 	return p
 }
 
-// giveWay gives a hold back whose call had to wait behind a restart, if others that came before it have come back to the
-// queue meanwhile: what is free then goes by the order of arrivals again. The call waits on, at its place.
+// giveWay gives back a hold whose call had to wait after a restart, if earlier callers have come back to the queue
+// meanwhile: the lock then goes to the first arrival again. The call waits on, at its place.
 func (w *wait) giveWay() {
 	if w.from != nil {
 		return // What was handed over has had its turn.

@@ -20,7 +20,7 @@ const (
 	inScript = 128
 )
 
-// A renewable is a hold, as those who renew several together see it. Its methods are called without a lock.
+// A renewable is a hold as the code that renews several together sees it. Its methods are called without a lock.
 type renewable interface {
 	// where is the node that has the hold, and what must acknowledge its renewals.
 	where() (*conn.Node, conn.Acks)
@@ -45,7 +45,7 @@ type renewal struct {
 }
 
 // renewals collects the holds of a client that are due at one moment. They are renewed together: in one round trip a node,
-// and what can be in few scripts. They have a connection of their own, so that they never queue behind asks.
+// and what can be in few scripts. They have a connection of their own, so that they never wait for asks.
 type renewals struct {
 	servers *conn.Servers
 	sent    *atomic.Uint64 // counts them
@@ -243,8 +243,8 @@ func jobOf(s *lua.Script, lasts time.Duration, part []*renewal, a conn.Attempt) 
 
 // outlives reports whether the key of a hold is known to live longer than a lease that begins no later than latest, in
 // server µs. Then a renewal need not prolong it. That is safe: every script that sets the life of a key leaves at least a
-// minute beyond the present lease, and that only ever moves later: but for a hold that its client keeps idle, of which nothing is
-// known from the sending of a shorter renewal on.
+// minute beyond the present lease, and only ever moves it later. The exception is a hold that its client keeps idle:
+// nothing is known once a shorter renewal was sent.
 func (r *renewal) outlives(latest int64) bool {
 	return latest+(r.Lasts+lua.Least).Microseconds() <= r.Kept
 }

@@ -197,7 +197,7 @@ func TestWhatIsRefusedIsAnsweredUnlessTheServerDoesNotServe(t *testing.T) {
 	})
 }
 
-// A caller with little time says nothing of the server. What it leaves behind does.
+// A caller with little time says nothing of the server. The requests that it leaves under way do.
 func TestAServerThatHangsIsToldOfThoughAllCallersAreInAHurry(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		r, d := &kit.Requests{}, faults.NewDialer(t, s.Dial)

@@ -137,7 +137,7 @@ func (m *multi) takeAll() error {
 	}
 	for {
 		err := cmp.Or(m.stay(m.ctx, m.leases(m.core.In(core.PartHeld)))...)
-		if !errors.Is(err, lease.ErrLost) || m.ctx.Err() != nil { // The context may be that of a lost hold too.
+		if !errors.Is(err, lease.ErrLost) || m.ctx.Err() != nil { // The context may be a lost hold's.
 			return err
 		}
 		if err := m.await(); err != nil {
@@ -149,8 +149,9 @@ func (m *multi) takeAll() error {
 // input is the time and chance for the core.
 func (m *multi) input() *core.Input { return &core.Input{Now: time.Now(), Chance: rand.Uint64()} }
 
-// begin begins a wait for a part, or reports false if that has failed. The part keeps its place, if it had one. No reply has told
-// of the place where the grant came before the answer to the first request; then it is that of the time of the request.
+// begin begins a wait for a part, or reports false if that has failed. The part keeps its place, if it had one. If the
+// grant came before the answer to the first request, no reply has told the place; then it goes by the time of the
+// request.
 func (m *multi) begin(ctx context.Context, p *part) bool {
 	m.core.OnAsk(m.input(), p.index)
 	var arrival int64
@@ -175,8 +176,8 @@ func (m *multi) begin(ctx context.Context, p *part) bool {
 	return true
 }
 
-// goOn takes what was granted to a part. What has to wait, for its turn or for another answer of the server, does so beside the
-// others.
+// goOn takes what was granted to a part. Parts that have to wait, for their turn or for another answer of the server, do
+// so at the same time as the others.
 func (m *multi) goOn(p *part) {
 	if p.ctx.Err() == nil {
 		p.Lease = p.take()
@@ -279,7 +280,7 @@ func (m *multi) giveBack(parts []int) {
 	_ = releaseParts(ctx, m.leases(parts), len(m.parts))
 }
 
-// releaseParts releases parts of a call for so many names, and returns the first error.
+// releaseParts releases parts of a call for several names, and returns the first error; of is how many names.
 func releaseParts(ctx context.Context, leases []*lease.Lease, of int) error {
 	if of == 1 && len(leases) == 1 {
 		return leases[0].Release(ctx)
@@ -287,7 +288,7 @@ func releaseParts(ctx context.Context, leases []*lease.Lease, of int) error {
 	return cmp.Or(releaseAll(ctx, leases, true)...)
 }
 
-// leave ends a call that has failed, and leaves nothing behind. It returns the error of the call.
+// leave ends a call that has failed, and releases all that it had. It returns the error of the call.
 func (m *multi) leave(err error) error {
 	err = m.without(err)
 	m.giveBack(m.core.In(core.PartHeld))
@@ -359,7 +360,7 @@ func below(l *lease.Lease) {
 	h.Below(l.Token())
 }
 
-// lostOne ends the lease on all parts because that of one has ended, and gives back the others.
+// lostOne ends the lease on all parts because one part's lease has ended, and gives back the others.
 func lostOne(all *lease.Keeper, parts []*lease.Lease, one *lease.Lease) {
 	all.Lose(context.Cause(one.Context()))
 	if errors.Is(context.Cause(all.Lease().Context()), lease.ErrReleased) {

@@ -150,7 +150,7 @@ func (q Queue) within(ctx context.Context) (*lease.Lease, error) {
 	return nil, nil
 }
 
-// shareOf returns the share behind a lease on the name, nil if it is one of another.
+// shareOf returns the share of a lease on the name, nil if the lease is of another name.
 func (q Queue) shareOf(l *lease.Lease) *share {
 	if l == nil || l.Context().Value(q.held) != l {
 		return nil
@@ -283,8 +283,8 @@ func (sh *share) let() (let bool) {
 	return false
 }
 
-// lower tells the server that of a write hold only reading is left, and lets the readers that wait go on. A
-// hold that the server does not know any more is lost, or was released meanwhile: that is [lease.ErrReleased].
+// lower tells the server that a write hold is now only for reading, and lets the waiting readers go on. A hold that the
+// server does not know any more is lost, or was released meanwhile: that is [lease.ErrReleased].
 func (h *hold) lower(ctx context.Context) error {
 	e := h.ticket.entry
 	_, t, err := h.ticket.queue.call(ctx, e.keys.All(), lua.Downgrade.Script, 0, conn.Mendable, func(a Attempt) []string {
@@ -300,7 +300,7 @@ func (h *hold) lower(ctx context.Context) error {
 }
 
 // Downgrade turns a lease that was got for writing into one for reading. Where no lease for writing is left
-// on its hold, readers may hold beside it from then on. After an error that wraps [lease.ErrOutcomeUnknown] or the
+// on its hold, other readers may hold too from then on. After an error that wraps [lease.ErrOutcomeUnknown] or the
 // context's, it is one for reading, though the server may keep others out until Downgrade is called again or
 // the lease ends.
 func (q Queue) Downgrade(ctx context.Context, l *lease.Lease) error {

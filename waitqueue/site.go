@@ -360,8 +360,8 @@ func failure(err error) (f core.Failure) {
 	return f
 }
 
-// saw takes in what a reply of any kind says of a name beside the fate of tickets: the server's clock, the token, and what
-// the statistics and the observer want of it.
+// saw takes in what a reply of any kind says of a name, except the fate of tickets: the server's clock, the token, and
+// what the statistics and the observer want of it.
 func (c *client) saw(n *conn.Node, a conn.Attempt, p *lua.Protocol, name string, r wire.Head, token uint64) {
 	c.floor.Raise(token)
 	n.Clock.Observe(a, r.Now, r.Status == wire.Late)
@@ -375,8 +375,8 @@ func (c *client) saw(n *conn.Node, a conn.Attempt, p *lua.Protocol, name string,
 	c.notifier.Served(p.Kind, name, r.Skipped, r.Expired, r.Has(wire.Handed), r.Has(wire.Differs))
 }
 
-// A caller is what is kept of a call that waits, for its turn or for an event, beside what the core knows. The act of its
-// site guards what changes.
+// A caller is the shell's part of a call that waits, for its turn or for an event: what the core does not know. The act
+// of its site guards what changes.
 type caller struct {
 	teller *notify.Teller
 

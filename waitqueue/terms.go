@@ -106,7 +106,7 @@ func (t Terms) first() (lasts time.Duration, phase string) {
 // headStart is what the priority is worth, in µs.
 func (t *Terms) headStart() int64 { return int64(t.Priority) * PriorityStep.Microseconds() }
 
-// acks are the part of what a grant must have beside the word of its server that renewals need too.
+// acks are what renewals need too, apart from the server's reply: replicas and disks.
 func (t *Terms) acks() conn.Acks {
 	if t.Replicas == 0 && !t.OnDisk {
 		return conn.Acks{}

@@ -106,7 +106,7 @@ func (m *multi) stayEach(leases []*lease.Lease) []error {
 }
 
 // ReleaseEach releases leases: the leases on one server in one round trip. The errors are in their order, and those of
-// [lease.Lease.Release]: ctx may come from any of the holds, and each error names its hold; a lease that is nil, as that of an
+// [lease.Lease.Release]: ctx may come from any of the holds, and each error names its hold; a lease that is nil, as in an
 // [Outcome] with an error, is passed over. A server that does not answer holds up none of the others.
 func ReleaseEach(ctx context.Context, leases ...*lease.Lease) []error {
 	calls.Given(ctx)
@@ -286,7 +286,7 @@ type freeing struct {
 }
 
 // releaseAll releases leases, and returns their errors: the leases of a slot in one script, or those of a node in one round trip.
-// What cannot go with others, as a name that stays taken ([Terms].MinHold), goes by itself. All go beside each other, so a server
+// What cannot go with others, as a name that stays taken ([Terms].MinHold), goes by itself. All go at the same time, so a server
 // that does not answer holds up none of the others.
 func releaseAll(ctx context.Context, leases []*lease.Lease, inScript bool) []error {
 	errs := make([]error, len(leases))

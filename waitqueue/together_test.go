@@ -64,7 +64,7 @@ func TestLooksAtManyNamesAreFewRequests(t *testing.T) {
 		synctime.Pass(lasts * time.Second)
 		sent := s.CommandStats()["evalsha"]
 		require.LessOrEqual(t, sent, int64(lasts*perSecond))
-		require.InDelta(t, c.Stats().Checks-before, sent, 2, "but for what is on its way at the ends")
+		require.InDelta(t, c.Stats().Checks-before, sent, 2, "except for what is on its way at the ends")
 		s.Kill()
 	})
 }

@@ -17,7 +17,7 @@ import (
 // goroutine, until it is answered or the lease is over. An acquire request of the same client for the same name follows it (R1): it
 // takes along in its own round trip what is not sent yet, and waits for the answers to what is under way.
 
-// stick tells those who wait that the server refuses a release until somebody mends it. act is held.
+// stick tells waiters that the server refuses a release until somebody mends it. act is held.
 func (d *sender) stick() {
 	d.isStuck = true
 	if d.stuck != nil {

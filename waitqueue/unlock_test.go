@@ -34,7 +34,7 @@ func pair(t *testing.T) (d *faults.Dialer, mine, theirs *Client) {
 	return d, dial(func(o *Options) { o.Redis.DialCtxFn = d.DialCtx }), dial(func(*Options) {})
 }
 
-// What is cut, or loses its answer, right behind an Unlock costs a repetition, and no lease.
+// A connection that is cut, or loses an answer, right after an Unlock costs a repetition, and no lease.
 func TestNothingOfAnUnlockIsLostWithItsConnection(t *testing.T) {
 	for name, fault := range map[string]func(*faults.Dialer){
 		"cut": func(d *faults.Dialer) { d.Cut() },
@@ -141,7 +141,7 @@ func TestUnlocksWithoutAnAnswerCostNoGoroutines(t *testing.T) {
 	})
 }
 
-// A program that ends right behind an Unlock, with Close deferred above, has given back.
+// A program that ends right after an Unlock, with Close deferred above, has given back.
 func TestCloseWaitsForAnUnlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, mine, theirs := pair(t)

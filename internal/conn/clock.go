@@ -32,8 +32,8 @@ const (
 	readingAge = 50 * time.Millisecond
 	// Drift is how far two clocks may run apart: 0.1 %, ten times what a quartz does.
 	Drift = 1000
-	// backStep is by how much the server's clock must be behind what it showed before that counts: more than a round
-	// trip takes, within which readings are not exact.
+	// backStep is how far the server's clock must fall below an earlier reading before that counts as a step back. It is
+	// more than a round trip takes, within which readings are not exact.
 	backStep = time.Second
 )
 

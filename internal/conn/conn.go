@@ -48,7 +48,7 @@ type Servers struct {
 	id   atomic.Pointer[string] // the identity of the client
 
 	commands rueidis.Client // asks, ends and checks, in the order of their sending (R1)
-	Side     rueidis.Client // renewals, so that they never queue behind asks, and the listener's connection
+	Side     rueidis.Client // renewals, so that they never wait for asks, and the listener's connection
 
 	sockets *sockets // of the commands; nil if the connections are not the client's own
 	hearing *sockets // of renewals and the listeners
@@ -98,11 +98,11 @@ func Dial(o Options) (*Servers, error) {
 		return nil, unconnected(o.Redis, speaking.refused.Load(), err)
 	}
 	o.Redis = alike(o.Redis, saying)
-	beside := sideOption(o.Redis, hearing)
+	sideOptions := sideOption(o.Redis, hearing)
 	if commands.Mode() == rueidis.ClientModeStandalone {
-		beside.ForceSingleClient = true // It has been asked whether it is a cluster.
+		sideOptions.ForceSingleClient = true // It has been asked whether it is a cluster.
 	}
-	side, err := hearing.connected(context.Background(), &beside)
+	side, err := hearing.connected(context.Background(), &sideOptions)
 	if err != nil {
 		commands.Close()
 		return nil, unconnected(o.Redis, hearing.refused.Load(), err)
@@ -110,7 +110,7 @@ func Dial(o Options) (*Servers, error) {
 	c := newServers(commands, side, o)
 	c.sockets, c.hearing, c.flights = speaking, hearing, speaking.flights
 	c.places = places(saying.RingScaleEachConn)
-	c.answerTime, c.renewalTime = saying.ConnWriteTimeout, beside.ConnWriteTimeout
+	c.answerTime, c.renewalTime = saying.ConnWriteTimeout, sideOptions.ConnWriteTimeout
 	speaking.tell(func(address string, gone bool) { c.routes.changed(address, gone) })
 	hearing.tell(func(address string, _ bool) { c.routes.changed(address, false) })
 	speaking.gate.start()
@@ -344,8 +344,7 @@ func (c *Servers) Publish(channel, message string) {
 // Owned reports whether the connections are the client's own.
 func (c *Servers) Owned() bool { return c.sockets != nil }
 
-// DialOne connects to one server, with what o says beside the address. The caller ends it. It ends by itself when ctx
-// does.
+// DialOne connects to one server, with o's other settings. The caller ends the client. It also ends when ctx does.
 func DialOne(ctx context.Context, o rueidis.ClientOption, address string) (rc rueidis.Client, end func(), err error) {
 	o.InitAddress, o.ForceSingleClient = []string{address}, true
 	o.Sentinel, o.Standalone = rueidis.SentinelOption{}, rueidis.StandaloneOption{}

@@ -64,14 +64,15 @@ func isReadOnly(err error) bool {
 	return ok && codeOf(redisErr.Error()) == "READONLY"
 }
 
-// isLoggedOut reports whether err says that the server has refused the login. It says nothing of what the server allows, and
-// nothing was sent behind it.
+// isLoggedOut reports whether err says that the server has refused the login. It says nothing of what the server allows,
+// and nothing was sent after it.
 func isLoggedOut(err error) bool {
 	redisErr, ok := rueidis.IsRedisErr(err)
 	return ok && slices.Contains([]string{"NOAUTH", "WRONGPASS"}, codeOf(redisErr.Error()))
 }
 
-// codeOf is the code of an answer of Redis. Before Redis 7 that of a command in a script is behind the place in the script.
+// codeOf is the code of an error of Redis. Before Redis 7 the code of a command in a script comes after the place in the
+// script.
 func codeOf(text string) string {
 	if strings.HasPrefix(text, "Error running script") {
 		text = text[strings.LastIndex(text, ": -")+len(": -"):]
@@ -93,9 +94,9 @@ func isPassing(text string) bool {
 	return slices.Contains(passing, codeOf(text)) || strings.Contains(text, "max number of clients") || strings.Contains(text, "cannot be used with replica")
 }
 
-// Mendable reports whether a request for which others wait is sent again after err: err will pass, or it is that of a full
-// disk, which somebody mends. A release that gives up keeps the lock until its lease is over; a waiter loses its place. A new
-// call fails instead, because that may take hours.
+// Mendable reports whether a request for which others wait is sent again after err: err will pass, or it is a full disk,
+// which somebody mends. A release that gives up keeps the lock until its lease is over; a waiter loses its place. A new
+// call fails instead, because a repair may take hours.
 func Mendable(err error) bool {
 	redisErr, ok := rueidis.IsRedisErr(err)
 	return Transient(err) || ok && codeOf(redisErr.Error()) == "MISCONF"

@@ -17,10 +17,10 @@ import (
 // chance.
 const tryEvery = 500 * time.Millisecond
 
-// A gate holds back connections to addresses that fail, for all that a client does together: however many names it uses, and
-// whether a request, a renewal or a subscription wants the connection. After a failure one connection is tried at once. Then
-// there are at most two tries a second, whose failure is that of all who wait, until one of them carries the reply to a command:
-// this lets all others through.
+// A gate holds back connections to addresses that fail, for all that a client does together: however many names it uses,
+// and whether a request, a renewal or a subscription wants the connection. After a failure one connection is tried at
+// once. Then there are at most two tries a second; when one fails, all callers that wait for it fail. A try that carries
+// the reply to a command lets all others through.
 //
 // The place is here, and not the pause of each caller before it repeats its request: callers are many and know nothing of
 // each other.
@@ -44,7 +44,7 @@ type door struct {
 // A turn is the time until the next try fails, or a connection carries a reply. The fields are set before its end.
 type turn struct {
 	over chan struct{}
-	err  error // nil if it lets through those who wait
+	err  error // nil if it lets the waiting callers through
 }
 
 func newGate() *gate { return &gate{doors: make(map[string]*door)} }
@@ -150,9 +150,9 @@ func (g *gate) try(address string) (n int, shut *turn, next time.Time) {
 	return d.tried, nil, now
 }
 
-// failed notes that a connection was not made, or broke. That of an older one says nothing just after a newer one has carried
-// a reply, and nothing to those who wait for a newer one: connections that break together are noticed one after the other, and
-// an idle one only when it is used.
+// failed notes that a connection was not made, or broke. The failure of an older one is ignored just after a newer one
+// has carried a reply, and does not reach callers that wait for a newer one. The reason: connections that break together
+// are noticed one after the other, and an idle one only when it is used.
 func (g *gate) failed(address string, n int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -215,7 +215,7 @@ func (t *tried) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write counts what is written until then. Behind a refused login nothing is a command: before rueidis closes such a connection
+// Write counts what is written until then. After a refused login nothing is a command: before rueidis closes such a connection
 // it sends a PING, which a server answers that lets in who has no name.
 func (t *tried) Write(b []byte) (int, error) {
 	if t.state.Load() == unproven && !t.refused.Load() {

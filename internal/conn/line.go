@@ -25,7 +25,7 @@ func (l *listener) open() (*line, error) {
 	if conn == nil {
 		return nil, err
 	}
-	l.node.intro.met.Store(nil) // That of a caller's client is the only connection of which it is known that it is new.
+	l.node.intro.met.Store(nil) // Only the connection of a caller's client is known to be new.
 	if l.node.introducedBeside(l.servers.life, conn) != nil {
 		conn.Close()
 		return nil, nil // What is granted by message may be a copy's.

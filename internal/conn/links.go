@@ -48,8 +48,8 @@ const (
 	linksRefused // servers do not tell the number of a connection
 )
 
-// own notes a link that is about to be made, and returns it with those before. Of too many it forgets the oldest but for the last
-// that was answered: a replica that was behind when it became the master has one of the newest.
+// own notes a link that is about to be made, and returns it with the earlier ones. If there are too many it forgets the
+// oldest, except the last one that was answered: a replica that lagged when it became the master knows one of the newest.
 func (l *links) own(key, link string) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,7 +188,7 @@ func (n *Node) meet(id string, rc pipeline) error {
 				c.links.state.Store(linksRefused)
 			}
 		}
-		changes := n.intro.changes.Load() // Behind the answer: the request may have made the connection.
+		changes := n.intro.changes.Load() // After the answer: the request may have made the connection.
 		found, err := n.say(rc, key, c.introduction(link, own))
 		if err != nil && !Answered(err) {
 			return n.unmet(at, err)
@@ -206,7 +206,7 @@ func (n *Node) meet(id string, rc pipeline) error {
 	}
 }
 
-// number is that of a connection to the node.
+// number is the number of a connection to the node.
 func (n *Node) number(rc pipeline) (int64, error) {
 	c := n.servers
 	if !c.flights.begin() {

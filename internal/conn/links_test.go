@@ -36,7 +36,7 @@ func TestTheLinkThatMayBeThereIsKnown(t *testing.T) {
 		l.answered("key", own[len(own)-1], false)
 	}
 	var own []string
-	for i := range 100 { // Not answered: the last of them may be there, or that of before.
+	for i := range 100 { // Not answered: the last of them may be there, or the one before.
 		own = l.own("key", strconv.Itoa(i))
 	}
 	require.Len(t, own, linksKept)
@@ -49,7 +49,7 @@ func TestTheLinkThatMayBeThereIsKnown(t *testing.T) {
 	require.NotContains(t, l.own("other", "c"), "99")
 }
 
-// A replica that is behind when it becomes the master has the link before the last, or the one before that.
+// A replica that lags when it becomes the master has the link before the last, or the one before that.
 func TestTheNewestLinksAreKnownHoweverManyThereWere(t *testing.T) {
 	var l links
 	l.forget()
@@ -221,7 +221,7 @@ func TestAClusterTellsHowNewItsConfigurationIs(t *testing.T) {
 	}
 }
 
-// farServer is a server whose clock has an offset, and runs apart by so many parts of a thousand.
+// farServer is a server whose clock has an offset, and runs apart by a number of parts of a thousand.
 type farServer struct {
 	began  time.Time
 	offset time.Duration

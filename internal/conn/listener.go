@@ -23,9 +23,9 @@ import (
 // The connection is for subscriptions alone: on one that also carries commands, rueidis leaves its short
 // path, and a subscriber that is killed takes commands with it.
 //
-// No subscription is ended by itself: rueidis sends a PING behind UNSUBSCRIBE, and when a busy server refuses
-// both it panics, on a goroutine of its own. Channels that nobody wants any more go with the connection: when
-// none is wanted, or when they are many.
+// No subscription is ended by itself: rueidis sends a PING after UNSUBSCRIBE, and when a busy server refuses both it
+// panics, on a goroutine of its own. Channels that nobody wants any more go with the connection: when none is wanted, or
+// when they are many.
 type listener struct {
 	servers *Servers
 	node    *Node

@@ -40,7 +40,7 @@ func (m *masters) differ(first string) error {
 	}
 	one, _, _ := strings.Cut(first, " ")
 	two, _, _ := strings.Cut(other, " ")
-	return fmt.Errorf("%s leads to two masters (replication ids %s and %s), each of which grants the same lock: "+
+	return fmt.Errorf("%s leads to two masters (replication ids %s and %s), and both grant the same lock: "+
 		"use an address that leads to one of them alone", c.name, one, two)
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/headwaiter/headwaiter/internal/timers"
 )
 
-// A Node is one server that requests go to, with what must not be mixed up with that of another: its clock, and
-// how its connection does at the moment. Outside a cluster a client has one, whichever server that is.
+// A Node is one server that requests go to. It has what must not be mixed up with another server's: its clock, and the
+// state of its connection. Outside a cluster a client has one, whichever server that is.
 type Node struct {
 	servers *Servers
 	address string // empty where there is one
@@ -111,7 +111,7 @@ func (n *Node) AttemptFrom(a Attempt, budget time.Duration) Attempt {
 	a.Expires = a.Sent.Add(budget)
 	clock := &n.Clock
 	if clock.newest.Load() == nil {
-		clock = &n.servers.routes.only.Clock // That of another node is better than none: an ask that is late corrects it.
+		clock = &n.servers.routes.only.Clock // Another node's clock is better than none: an ask that is late corrects it.
 	}
 	a.Latest = clock.AtLeast(a.Expires)
 	a.NotAfter = strconv.FormatInt(a.Latest, 10)

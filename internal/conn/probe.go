@@ -23,7 +23,7 @@ func (c *Servers) Probe(patience time.Duration) error {
 	for tries := 0; ; tries++ {
 		err := c.probe()
 		var said *rueidis.RedisError
-		// A server that says it is a replica is left, so a connection may end behind that.
+		// A server that says it is a replica is left, so a connection may end after that.
 		passes := errors.As(err, &said) && isPassing(said.Error()) || said == nil && tries > 0
 		if err == nil || !passes || time.Since(began) > patience {
 			return err

@@ -15,14 +15,14 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// Acks are what must know of a renewal beside its node; nothing by default.
+// Acks are what must know of a renewal in addition to its node; nothing by default.
 type Acks struct {
 	Replicas int
 	Disk     bool // it is on the disks of the node and of the replicas
 	Timeout  time.Duration
 }
 
-// A Proof is what a renewal is to bring beside the word of its node.
+// A Proof is what a renewal needs in addition to its node's reply.
 type Proof struct {
 	Acks
 	Mark  string        // the key by which the server is asked for its age, if it is
@@ -78,7 +78,7 @@ func (c *Servers) Vouch(n *Node, jobs []Job, p Proof) []Voucher {
 }
 
 // vouchers batches the waits for replicas, and the questions for the age of a server: a connection waits or asks once,
-// for all renewals sent before. What comes meanwhile goes together behind that.
+// for all renewals sent before. Renewals that come meanwhile go together in the next batch.
 type vouchers struct {
 	servers *Servers
 
@@ -175,8 +175,8 @@ type pipeline interface {
 	DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult
 }
 
-// prove runs renewals, what must be known of the server behind all of them, and the wait for replicas, in this order on
-// one connection. If the server does not know a script, all is sent again in full: the order must hold.
+// prove runs renewals, then asks for the server's age, then waits for the replicas, in this order on one connection. If
+// the server does not know a script, all is sent again in full: the order must hold.
 func (c *Servers) prove(ctx context.Context, n *Node, conn pipeline, batch []*vouchee, acks Acks) []Voucher {
 	if err := n.introducedBeside(ctx, conn); err != nil {
 		return slices.Repeat([]Voucher{{unsent: err}}, len(batch))

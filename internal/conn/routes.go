@@ -89,8 +89,8 @@ func (r *routes) nodeLocked(address string) *Node {
 	return n
 }
 
-// changed notes that a connection to a node was made or is gone. If that of the commands is gone, who comes next waits for a
-// new one.
+// changed notes that a connection to a node was made or is gone. If the connection of the commands is gone, the next
+// caller waits for a new one.
 func (r *routes) changed(address string, waits bool) {
 	n := r.only
 	if r.table != nil {

@@ -119,8 +119,8 @@ func givenUp(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(d)
 }
 
-// runBehind runs a script behind others, and reports whether it has to run again because it did so before one that the
-// server did not know.
+// runBehind runs a script after others, and reports whether it has to run again because it ran before one that the server
+// did not know.
 func (c *Servers) runBehind(ctx context.Context, ahead []Job, res *rueidis.RedisResult, s *lua.Script, keys, args []string) (again bool) {
 	var room [4]rueidis.Completed
 	cmds := room[:0]
@@ -308,7 +308,7 @@ func (c *Servers) Patiently(n *Node, ahead []Job, s *lua.Script, keys, args []st
 	return c.runUntil(c.Patient, n, ahead, s, keys, args)
 }
 
-// RunAll runs scripts whose keys are at one node in one round trip, behind the commands that were sent before.
+// RunAll runs scripts whose keys are at one node in one round trip, after the commands that were sent before.
 func (c *Servers) RunAll(n *Node, jobs []Job) []rueidis.RedisResult {
 	return c.pipe(c.commands, n, jobs)
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // An answer that does not come is noticed after a second on the connection of renewals, so that a lease of a few seconds
-// outlasts it, and after two on that of the commands. A user may want to know sooner, or to wait longer for commands alone.
+// outlasts it, and after two on the connection of the commands. A user may want to know sooner, or to wait longer for commands alone.
 func TestARenewalWithoutAnAnswerIsNoticedAfterASecond(t *testing.T) {
 	for _, x := range []struct{ asked, renewals, commands time.Duration }{
 		{0, time.Second, AnswerTime},
@@ -55,7 +55,7 @@ func TestARenewalWithoutAnAnswerIsNoticedAfterASecond(t *testing.T) {
 }
 
 // rueidis has no time limit for a command in a pipeline. It is noticed nearly as soon that such a one has no answer, whether
-// its caller waits for ever or has gone. Connections with nothing under way stay, as that of subscriptions.
+// its caller waits for ever or has gone. Connections with nothing under way stay, as the subscriptions' does.
 func TestCommandsInAPipelineWithoutAnAnswerAreNoticed(t *testing.T) {
 	jobs := []Job{{Script: lua.Introduce, Keys: []string{"key"}, Args: []string{"who", "1"}}}
 	for _, way := range []struct {

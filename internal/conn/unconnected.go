@@ -27,7 +27,7 @@ func unconnected(o rueidis.ClientOption, g *greeting, err error) error {
 		hint = " (a cluster; the user needs " + clusterRights + ")"
 	case strings.Contains(err.Error(), tlsAlert): // Advise says it.
 	case strings.Contains(err.Error(), "unknown message type"):
-		hint = " (it does not speak as Redis does: is the port that of Redis or Valkey?)"
+		hint = " (it does not speak as Redis does: is this the port of Redis or Valkey?)"
 	case o.TLSConfig != nil && errors.Is(err, context.DeadlineExceeded):
 		hint = " (does the port speak TLS?)"
 	case uncertified(config, err):

@@ -16,7 +16,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// urlParameters are what a URL may say behind its question mark: some of this package, and those that rueidis reads.
+// urlParameters are what a URL may say after its question mark: some of this package, and those that rueidis reads.
 var urlParameters = []string{
 	"addr", "client_cache", "client_name", "db", "dial_timeout", "master_set", "max_retries", "protocol",
 	sentinelPassword, sentinelTLS, sentinelUser, "skip_verify", withoutHello, withoutSkip, withoutSubscribe, "write_timeout",
@@ -125,7 +125,7 @@ func (o *Options) parameters(p url.Values) (err error) {
 	}
 	o.Redis.Sentinel.Username, o.Redis.Sentinel.Password = p.Get(sentinelUser), p.Get(sentinelPassword)
 	if o.Redis.TLSConfig != nil {
-		o.Redis.TLSConfig.ServerName = "" // Each server has its own name, which is not that of the first sentinel.
+		o.Redis.TLSConfig.ServerName = "" // Each server has its own name, not the first sentinel's.
 	}
 	if overTLS {
 		o.Redis.Sentinel.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -136,7 +136,7 @@ func (o *Options) parameters(p url.Values) (err error) {
 	return nil
 }
 
-// addressesOf are the servers that a URL names: that of its host, and the further ones.
+// addressesOf are the servers that a URL names: its host and the further ones.
 func addressesOf(u *url.URL, further []string) ([]string, error) {
 	if u.Scheme == "unix" {
 		if u.Host != "" || u.Path == "" {
@@ -164,7 +164,7 @@ func hostPort(text string) (string, error) {
 	u := url.URL{Host: text}
 	switch host := u.Hostname(); {
 	case strings.Contains(text, ","):
-		return "", errors.New("several servers in one place: write the others as addr=host:port behind the question mark")
+		return "", errors.New("several servers in one place: write the others as addr=host:port after the question mark")
 	case strings.Count(text, ":") > 1 && !strings.HasPrefix(text, "["):
 		host, port := text, defaultPort
 		if i := strings.LastIndexByte(text, ':'); net.ParseIP(text[:i]) != nil {
@@ -193,7 +193,7 @@ func noScheme(text string) error {
 	return errors.New("no scheme: write redis://host:6379, or redis://user:password@host:6379 with %40 for an @ in the password")
 }
 
-// parts cuts a URL behind what names user and host.
+// parts cuts a URL after the user and host.
 func parts(text string) (authority, rest string) {
 	if _, after, ok := strings.Cut(text, "//"); ok {
 		text = after

@@ -218,7 +218,7 @@ func (w onWrite) Write(b []byte) (int, error) {
 func TestAWriteWaitsForThoseWhoAreReadyWhereManyAre(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const tries, ready = 100, 10
-	first := func(underWay int) (writes int) { // how many of the writes went ahead of those who were ready
+	first := func(underWay int) (writes int) { // how many of the writes went before all ready callers had written
 		for range tries {
 			all := newSockets()
 			for range underWay {

@@ -198,7 +198,7 @@ func (l *Lock) undo(x *Input, t *Ticket, answered bool) {
 	}
 }
 
-// queued tells once that a ticket has its place.
+// queued says once that a ticket has its place, and how many tickets are behind it.
 func (l *Lock) queued(x *Input, t *Ticket, behind int) {
 	if t.state == waiting && !t.placed {
 		t.placed = true

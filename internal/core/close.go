@@ -50,8 +50,8 @@ func (l *Lock) Outstanding(now time.Time, ticket func(*Ticket), unknown func(*Re
 	}
 }
 
-// Left is until when the server may have something of the ticket. One of which a reply has said since that there is nothing needs
-// no release.
+// Left is the latest time at which the server can still hold something of the ticket. A ticket that has ended, by a reply
+// that says that nothing is left, needs no release.
 func (t *Ticket) Left(begun time.Time) (until time.Time) {
 	if t.state != ended {
 		until = t.heldUntil(begun)

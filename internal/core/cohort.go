@@ -13,7 +13,7 @@ import (
 //
 // One of the calls, the leader, asks the queue and gets the hold. The others, the followers, wait for the leader in the order of
 // their calls; Redis does not know them. Each call has a lease, a context, a release and a token of its own: the token is one
-// above that of the call before. A hold is free after a call has released it, and until its next user comes. Then:
+// above the token of the call before. A hold is free after a call has released it, and until its next user comes. Then:
 //
 //   - There is a next user, and the hold may be passed on ([Lock.mayPass]): that call uses it. Nothing is sent.
 //   - There is a next user, but no pass is left, or somebody waits for a kept hold, or it is in doubt whether the hold lasts:
@@ -45,8 +45,8 @@ type Cohort struct {
 	listed bool
 }
 
-// MaxPasses is how often a hold may be passed on at the most. If a client dies the server takes all passes for used: the next token
-// is then up to a millisecond above that of the grant.
+// MaxPasses is the most often that a hold may be passed on. If a client dies the server takes all passes for used: the
+// next token is then up to a millisecond above the token of the grant.
 const MaxPasses = 1 << 10
 
 // reserved is how many passes a ticket reserves whose hold may be kept: after them it is given back, and asked for again. If the
@@ -76,7 +76,7 @@ const (
 	Leads             // it asks the queue for a hold; what the cohort has is given back before
 )
 
-// Begin makes c the cohort of calls that may pass a hold on so many times, and keep it for so long.
+// Begin makes c the cohort of calls that pass a hold on at most passes times, and keep it for the time keep.
 func (l *Lock) Begin(c *Cohort, passes int, keep time.Duration) {
 	c.lock, c.passes, c.keep = l, passes, keep
 	l.cohorts = append(l.cohorts, c)
@@ -211,7 +211,7 @@ func (c *Cohort) remove(f *Follower) {
 	f.place = nil
 }
 
-// drift is how far two clocks may run apart: one part in so many.
+// drift is how far two clocks may run apart: one part in drift.
 const drift = 1000
 
 // mayPass reports whether a call may use the hold after the one that had it, by the next token. It may not if somebody is known

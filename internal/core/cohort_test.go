@@ -150,7 +150,7 @@ func TestACohort(t *testing.T) {
 			{"hold", ""},
 			{"join b", "b waits, awaited hold1"},
 			{"lose", "lose hold1: lease lost: released elsewhere by force, send hold1 at once, lead b"},
-			{"release", ""}, // That of the call whose hold was lost.
+			{"release", ""}, // The release of the call whose hold was lost.
 			{"hold", ""},
 			{"lose", "lose hold2: lease lost: released elsewhere by force, send hold2 at once"},
 			{"join c", "c leads"},

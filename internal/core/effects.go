@@ -16,7 +16,7 @@ type Input struct {
 // An Effect is something that the caller has to do after an input.
 type Effect struct {
 	Do       Action
-	Flag     bool          // what it means is said beside the action
+	Flag     bool          // its meaning is said at the action
 	Call     *Call         // about which it is; nil if it is about the name
 	Release  *Release      // for Send, SendLater and Unlocked
 	Follower *Follower     // for Lead

@@ -19,9 +19,9 @@ const (
 	mostExpiries = 5
 )
 
-// OnReply takes in what a reply to any request says beside the fate of its own ticket: grants to other tickets of the client,
-// whether something was handed on, and whether the client is suspected. The grants in the reply to a check may be old ones,
-// whose message is lost or still on its way.
+// OnReply takes in what a reply to any request says, except the fate of its own ticket: grants to other tickets of the
+// client, whether something was handed on, and whether the client is suspected. The grants in the reply to a check may be
+// old ones, whose message is lost or still on its way.
 func (l *Lock) OnReply(x *Input, a Attempt, r *wire.Reply, note string, check bool) {
 	for i := range r.Grants {
 		g := &r.Grants[i]
@@ -157,9 +157,9 @@ func (l *Lock) ranOut(x *Input, t *Ticket, counts bool) {
 	}
 }
 
-// MayTake reports whether a lease can be made of the grant of a ticket. If the grant is too old for that without a word from
-// the server, the ticket is to be confirmed. slept is for how long the machine has been suspended until now. wanting: the call
-// wants something beside the grant that is not there yet.
+// MayTake reports whether a lease can be made of the grant of a ticket. If the grant is too old to be used without asking
+// the server, the ticket is to be confirmed. slept is how long the machine has been suspended until now. wanting:
+// something else that the call wants, as replicas, is not there yet.
 func (l *Lock) MayTake(x *Input, t *Ticket, slept time.Duration, wanting bool) bool {
 	g := &t.grant
 	switch {
@@ -193,8 +193,9 @@ func (t *Ticket) StaysTaken() bool {
 	return t.Inherits || t.MinHold > 0 && t.Hold != nil && !t.Joint
 }
 
-// BeginConfirm begins a renewal that says whether a grant that is old, or came over a gap, still holds. Behind it is asked for
-// what the call wants beside that. aged: that the server is old enough is part of it, so the call may not return for a lease.
+// BeginConfirm begins a renewal that says whether a grant that is old, or came over a gap, still holds. After it the
+// client asks for what else the call wants. aged: the call also wants a server that is old enough, so it may not return
+// for a lease.
 func (l *Lock) BeginConfirm(x *Input, t *Ticket, sent time.Time, aged bool) (r Renewal, ok bool) {
 	if t.state != confirming {
 		return r, false
@@ -282,7 +283,7 @@ func (l *Lock) GiveWay(x *Input, t *Ticket, arrival int64) *Release {
 // parts of the text of a ticket.
 const ticketWords = 6
 
-// ours reports whether a text is that of a ticket of this client.
+// ours reports whether a text is the text of a ticket of this client.
 func (l *Lock) ours(ticket string) bool {
 	return wire.TicketClient(ticket) == l.Client && strings.Count(ticket, ":") == ticketWords-1
 }

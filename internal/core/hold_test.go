@@ -343,7 +343,7 @@ func TestNobodyUsesAHoldOnceItsClientKnowsThatSomebodyWaits(t *testing.T) {
 	require.Equal(t, "first awaited a", wanted(h.Token))
 	require.Empty(t, wanted(h.Token), "once")
 	require.False(t, w.l.mayPass(&Input{Now: w.now}, h, false, false, w.v), "I14")
-	require.True(t, w.l.mayPass(&Input{Now: w.now}, h, true, false, w.v), "but for the passes of a cohort")
+	require.True(t, w.l.mayPass(&Input{Now: w.now}, h, true, false, w.v), "except for the passes of a cohort")
 	require.False(t, w.keep(h, time.Minute))
 	require.Equal(t, "awaited a", w.do(func(x *Input) { w.l.Wish(x, h) }), "who asks later is told too")
 

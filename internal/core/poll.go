@@ -256,8 +256,8 @@ func (l *Lock) OnExcess(x *Input, ticket string, err error) {
 
 // A client that waits for thousands of names polls each of them every two seconds. Usually there is nothing to see: the
 // ticket is in the queue, and the holder's lease goes on. So the usual checks of one client at one node that are due at one
-// tick go together, in few scripts, which say that much of many tickets. A name of which there is more to say gets a check of
-// its own after that.
+// tick go together, in few scripts, which say only whether this is so. A name with anything else to say then gets a check of
+// its own.
 
 // BeginLook names tickets as a check does, for a script that looks at several names. Where only a check of its own will do,
 // that is begun, and there are none.

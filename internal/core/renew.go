@@ -350,7 +350,7 @@ func (l *Lock) Returned(x *Input, h *Hold, v Leases) {
 // message: there the hold is renewed more often, and each renewal looks. Without the wish nothing is sent, and nothing is
 // stored (I12).
 
-// wish is how far that of a hold has come.
+// wish is how far the wish of a hold has come.
 type wish uint8
 
 const (

@@ -31,7 +31,7 @@ func shownStep(s MultiStep) string {
 	return text
 }
 
-// Each step is inputs, and what the call does next. The bound is a second, of which chance gives the sure half.
+// Each step is inputs, and what the call does next. The bound is a second; chance gives the sure half of it.
 func TestCallsForSeveralNames(t *testing.T) {
 	for name, c := range map[string]struct {
 		parts int

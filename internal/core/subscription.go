@@ -112,7 +112,7 @@ func (s *Subscription) PingLate() {
 	s.latePings++
 }
 
-// Verify ends the suspicion if the nonce is that of the ping, and reports whether it is.
+// Verify ends the suspicion if the nonce is the one in the ping, and reports whether it is.
 func (s *Subscription) Verify(nonce string) bool {
 	if s.ping == "" || nonce != s.ping {
 		return false
@@ -210,8 +210,8 @@ func (s *Subscription) NextPoll(x *Input, v *Sight) time.Time {
 	return x.Now.Add(d)
 }
 
-// NextOfEvent is when to poll an event again: before a place in it runs out, when that of another does, and after a time as
-// for a queue.
+// NextOfEvent is when to poll an event again: before the client's own place in it runs out, when another's does, and at
+// the interval of a queue.
 func (s *Subscription) NextOfEvent(x *Input, v *Sight) time.Time {
 	d, every := s.usual(x, v)
 	d = s.pause(x, d, 1, x.Now.Sub(s.Since), every)

@@ -95,7 +95,7 @@ type Grant struct {
 	limit        time.Time // what its maximum hold leaves it, from the first From; zero if it has none
 	confirmed    bool      // by a renewal, which moved From
 	final        bool      // it was confirmed up to that limit
-	acknowledged bool      // all that its call wants beside the grant is there: replicas, disks, the server's age
+	acknowledged bool      // what else its call wants is there: replicas, disks, the server's age
 }
 
 // Named gives a new ticket its text.
@@ -134,7 +134,8 @@ func (t *Ticket) Waits() bool {
 	return (t.state == waiting || t.state == subscribing) && t.Arrival != 0
 }
 
-// Acknowledgement reports whether a grant still needs what its call wants beside it: see [Lock.BeginConfirm].
+// Acknowledgement reports whether a grant still needs something else that its call wants, as replicas: see
+// [Lock.BeginConfirm].
 func (t *Ticket) Acknowledgement() bool { return !t.grant.acknowledged }
 
 // state is where a ticket is in its life; see the documentation of package waitqueue. Only [Ticket.to] changes it.
