@@ -22,10 +22,10 @@ type guard struct {
 	shared *fairlock.Mutex // with a maximum wait
 }
 
-// do runs f under the lock, whose loss ends its context. The token is 0 if it is only that of this process.
+// do runs f under the lock; f's context ends when the lock is lost. The token is 0 if only this process is excluded.
 func (g guard) do(ctx context.Context, f func(ctx context.Context, token uint64) error) error {
 	select {
-	case g.here <- struct{}{}: // Always, and first: so whoever does without Redis excludes those who do not.
+	case g.here <- struct{}{}: // Always, and first: so a call without Redis excludes one with Redis.
 		defer func() { <-g.here }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -124,7 +124,7 @@ func TestASilentServerIsAway(t *testing.T) {
 	require.ErrorIs(t, late.Err(t), headwaiter.ErrUnavailable, "it was queued, and its checks were not answered since")
 }
 
-// A client whose user may not subscribe is answered, and a wait that ends behind the first look is one for others.
+// A client whose user may not subscribe is answered, and a wait that ends after the first look waited for others.
 func TestAServerThatRefusesToBeHeardIsNotAway(t *testing.T) {
 	server := kit.Start(t)
 	server.Do("ACL", "SETUSER", "lock", "reset", "on", ">secret", "allkeys", "allchannels", "allcommands")

@@ -247,7 +247,7 @@ func ExampleOption() {
 	// 0 2s true
 }
 
-// A package of your own that has options beside those of the library applies both to the same terms.
+// A package of your own with more options than the library's applies both to the same terms.
 func ExampleOption_Apply() {
 	terms := waitqueue.DefaultTerms()
 	headwaiter.WithPriority(2).Apply(&terms)

@@ -25,7 +25,7 @@ type (
 	// Close() and Shutdown(ctx), which end waits, give back what is held, and return an error where the server did not
 	// confirm that.
 	Client = waitqueue.Client
-	// Options is what a client needs to know. Only Redis.InitAddress must be set; the default is behind each.
+	// Options is what a client needs to know. Only Redis.InitAddress must be set; each line ends with its default.
 	//
 	//	Redis          rueidis.ClientOption  where the server is, and how to log on
 	//	Prefix         string                of all keys and channels: "headwaiter"
@@ -59,7 +59,7 @@ var (
 func Dial(o Options) (*Client, error) { return waitqueue.Dial(o) }
 
 // DialURL is [Dial] with a URL: redis://user:password@host:port/db, rediss:// for TLS (valkey:// and valkeys:// are the same),
-// or unix:///path. In user and password an @ is written %40, / %2F, ? %3F, # %23 and % %25. Behind a question mark it may have:
+// or unix:///path. In user and password an @ is written %40, / %2F, ? %3F, # %23 and % %25. After a question mark it may have:
 //
 //	addr=host:port           a further address; it may come again
 //	db, client_name          the database, and the name of the connections

@@ -103,8 +103,8 @@ func (WaitOption) ForLatch() {}
 // WithMaxWait bounds how long a call waits until it holds, also for a server that does not answer. A call that waits
 // longer fails with a [lease.WaitError] that wraps [lease.ErrWaitTimeout] and [context.DeadlineExceeded]. It bounds
 // neither the hold, nor the work of a Do, nor a call that enters a hold again. It bounds all names of a multilock
-// together, the quorum of a redlock, each campaign of an election, and a latch's Wait. For a single call the deadline
-// of its context does the same; but that of a Do bounds the work too.
+// together, the quorum of a redlock, each campaign of an election, and a latch's Wait. For a single call the deadline of
+// its context does the same; but the deadline of a Do bounds the work too.
 //
 // d is at least 1 ms. The default, and 0, is to wait until the context ends.
 func WithMaxWait(d time.Duration) WaitOption {
@@ -112,8 +112,9 @@ func WithMaxWait(d time.Duration) WaitOption {
 }
 
 // WithQueueLimit refuses calls that would have to wait behind n waiters: they fail at once with a [lease.QueueFullError],
-// a [lease.ErrQueueFull], and leave nothing behind. So a name that is asked for too often costs its callers little, and
-// those that wait get their turn. A call that gets the hold at once is never refused, nor is a waiter once it is in the queue.
+// a [lease.ErrQueueFull], and do not stay in the queue. So a name that is asked for too often costs its callers little,
+// and its waiters get their turn. A call that gets the hold at once is never refused, nor is a waiter once it is in the
+// queue.
 //
 // Waiters of all clients count, as Redis has them: readers and writers alike, but not the calls of one client that wait for
 // each other by fairlock.WithCohort. The dead do not: before a call is refused they leave the queue. A waiter counts for
@@ -127,9 +128,8 @@ func WithQueueLimit(n int) QueueOption {
 	return QueueOption{func(t *waitqueue.Terms) { t.QueueLimit = n }}
 }
 
-// WithPriority gives calls a head start of so many steps of [waitqueue.PriorityStep]: a call with priority p overtakes
-// those of priority 0 that came at most p steps before it, so nobody starves. The default is 0; a negative p
-// lets others pass.
+// WithPriority gives calls a head start of p steps of [waitqueue.PriorityStep]: such a call overtakes calls of priority 0
+// that came at most p steps before it, so nobody starves. The default is 0; a negative p lets others pass.
 func WithPriority(p int) HoldOption {
 	return HoldOption{Option{QueueOption{func(t *waitqueue.Terms) { t.Priority = p }}}}
 }
@@ -156,11 +156,11 @@ func WithFsync(n int, timeout time.Duration) Option {
 	return Option{QueueOption{func(t *waitqueue.Terms) { t.Replicas, t.ReplicasTimeout, t.OnDisk = n, timeout, true }}}
 }
 
-// WithSafeRestart lets a call return a hold only from a server that cannot have forgotten another's: one that has
-// run for longer than the lease, or has read its append-only file at its start, which with appendfsync everysec may lack
-// the last second: for that there is [WithFsync]. Behind a restart without data a call
-// keeps its turn, and others theirs behind it, until a lease is over; a try fails with [lease.ErrRestarted]. This is the
-// delayed restart that https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/ asks for.
+// WithSafeRestart lets a call return a hold only from a server that cannot have forgotten another client's hold: one that
+// has run for longer than the lease, or has read its append-only file at its start. With appendfsync everysec that file
+// may lack the last second: for that there is [WithFsync]. After a restart without data waiting calls keep their places
+// until a lease is over; a try fails with [lease.ErrRestarted]. This is the delayed restart that
+// https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/ asks for.
 //
 // It costs a round trip for the first hold on each connection that the client makes (in a cluster, for each slot), and once
 // a day, and wants +info. A client on a caller's connections ([New]) cannot know whether they are still those that they

@@ -13,7 +13,7 @@ import (
 const (
 	// asideRuns is how often each of two connections runs a script: one pair of them would do.
 	asideRuns = 8
-	// asideTime, in µs, is longer than it takes to begin another one, and short enough for those who wait for it.
+	// asideTime, in µs, is longer than it takes to begin another one, and short enough for the callers that wait for it.
 	asideTime = "2000"
 )
 

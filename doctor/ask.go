@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// reportSamples is how often a server is asked for its time: an odd number has a median, and of so many one or
-	// two are not disturbed by anything.
+	// reportSamples is how often a server is asked for its time: an odd number has a median, which one or two slow
+	// answers do not disturb.
 	reportSamples = 11
 	// reportAtOnce is how many servers are asked at the same time. More would get into each other's way, which
 	// shows in their round trips.
@@ -42,7 +42,7 @@ func askServers(ctx context.Context, w waitqueue.Wiring) ([]ServerReport, error)
 	}
 	address := ""
 	for a := range w.Redis.Nodes() {
-		address = max(address, a) // There is one, but for a client that sends reads to replicas.
+		address = max(address, a) // There is one, except for a client that sends reads to replicas.
 	}
 	if w.Bare {
 		s := newServerReport(address)

@@ -171,7 +171,7 @@ func TestClocksThatAreApartAreFound(t *testing.T) {
 	require.Equal(t, Caution, about(r)["clock"])
 	require.InDelta(t, -3, r.Servers[1].Clock.Value.High.Seconds(), 0.1)
 	i := slices.IndexFunc(r.Warnings, func(w Warning) bool { return w.Setting == "clock" })
-	require.Contains(t, r.Warnings[i].Value, "ahead of that of "+replica.Addr())
+	require.Contains(t, r.Warnings[i].Value, "ahead of the clock of "+replica.Addr())
 }
 
 func TestScriptsThatRanAtTheSameTimeOverlap(t *testing.T) {
@@ -267,7 +267,7 @@ func TestTheNodesOfAClusterAreRead(t *testing.T) {
 	}, parseClusterNodes(text))
 }
 
-// Behind the state of a node's link stand its slots, and among these marks of those that move.
+// After the state of a node's link its slots are listed, with marks for the moving ones.
 func TestTheSlotsOfANodeAreRead(t *testing.T) {
 	for text, want := range map[string]bool{
 		"": false, " 0-5460": true, " 7": true, " [93-<-1a] 7": true,

@@ -88,7 +88,7 @@ type ReplicaReport struct {
 	Lag     Fact[time.Duration] `json:"lag_seconds"`
 }
 
-// A ClockOffset is between which bounds the clock of a server is ahead of this machine's; behind, if negative.
+// A ClockOffset bounds how far the clock of a server is ahead of this machine's; a negative one says that it is slow.
 type ClockOffset struct {
 	Low, High time.Duration
 }

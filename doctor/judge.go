@@ -423,7 +423,7 @@ func (j *judgement) clocks() {
 	}
 	apart := fast.Clock.Value.Low - slow.Clock.Value.High
 	if apart > clocksApart {
-		j.add(Caution, nil, "clock", fmt.Sprintf("that of %s is %v ahead of that of %s", fast.Address, apart.Round(time.Millisecond), slow.Address),
+		j.add(Caution, nil, "clock", fmt.Sprintf("the clock of %s is %v ahead of the clock of %s", fast.Address, apart.Round(time.Millisecond), slow.Address),
 			"Leases end by the server's clock. Where another server takes over, by a failover or with a slot, they end early or late by this much.",
 			"keep the servers' clocks in step (NTP)")
 	}

@@ -316,10 +316,10 @@ func TestClocksAreJudgedByWhatIsCertain(t *testing.T) {
 	require.Empty(t, ahead(90*time.Millisecond, 200*time.Millisecond))
 	found := ahead(150*time.Millisecond, 160*time.Millisecond)
 	require.Len(t, found, 1)
-	require.Equal(t, "that of 127.0.0.1:6380 is 149ms ahead of that of 127.0.0.1:6379", found[0].Value)
+	require.Equal(t, "the clock of 127.0.0.1:6380 is 149ms ahead of the clock of 127.0.0.1:6379", found[0].Value)
 	found = ahead(-5*time.Second, -4*time.Second)
 	require.Len(t, found, 1)
-	require.Equal(t, "that of 127.0.0.1:6379 is 3.999s ahead of that of 127.0.0.1:6380", found[0].Value)
+	require.Equal(t, "the clock of 127.0.0.1:6379 is 3.999s ahead of the clock of 127.0.0.1:6380", found[0].Value)
 }
 
 func TestOneWarningIsAboutAllThatItHoldsForAndTheWorstComeFirst(t *testing.T) {

@@ -175,7 +175,7 @@ func TestWhatCannotBeHandedOverIsLeftAsItIs(t *testing.T) {
 // cuts is how many replies are lost to one kind of request.
 const cuts = 20
 
-// Each reply that is lost makes a request come twice: the second time nothing happens, and the answer is that of the first.
+// Each lost reply makes a request come twice: the second time nothing happens, and it gets the first one's answer.
 func TestALostReplyMovesAHoldOnce(t *testing.T) {
 	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
 		from, to, other := kit.Dial(t, s, kit.Through(p)), kit.Dial(t, s, kit.Through(p)), dialMutex(t, s)
@@ -198,7 +198,7 @@ func TestALostReplyMovesAHoldOnce(t *testing.T) {
 	})
 }
 
-// An Adopt that is given up, answered or not, leaves nothing behind.
+// An Adopt that is given up, answered or not, leaves nothing held.
 func TestAnAdoptThatIsGivenUpFreesTheLock(t *testing.T) {
 	for _, way := range []faults.Direction{faults.ToServer, faults.ToClient} {
 		kit.BubbleOf(t, fmt.Sprint(way), func(t *testing.T, s *redistest.Embedded) {

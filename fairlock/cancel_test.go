@@ -57,7 +57,7 @@ func TestEveryCallOfAClientKnowsItsOwnPlace(t *testing.T) {
 	})
 }
 
-// A lock that is free while somebody waits is what a deleted key leaves behind.
+// A lock that is free while somebody waits is what remains of a deleted key.
 func TestATryOnAFreeLockWithAQueueIsRefused(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		holder, waiter, other := dialMutex(t, s), dialMutex(t, s), dialMutex(t, s)
@@ -208,7 +208,7 @@ func TestCloseLeavesNothingOfACallAtAnyMoment(t *testing.T) {
 	})
 }
 
-// A look whose script the server does not know is sent again, behind the end that was sent meanwhile.
+// A look whose script the server does not know is sent again, after the release that was sent meanwhile.
 func TestCloseLeavesNothingOfALookThatIsSentTwice(t *testing.T) {
 	s := kit.Start(t)
 	holder, other := dialMutex(t, s), fairlock.New(kit.Dial(t, s), "other")

@@ -109,7 +109,7 @@ func TestACallFromAUseThatHasEndedIsAMate(t *testing.T) {
 	})
 }
 
-// A cohort of which nobody was left, and whose client has ended its subscription since, begins anew.
+// A cohort that had no calls left, and whose client has ended its subscription since, begins anew.
 func TestACohortBeginsAnewHoweverLongNobodyLed(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		const linger = 100 * time.Millisecond

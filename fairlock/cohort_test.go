@@ -19,7 +19,7 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// mates begins so many calls of m, one after the other, a millisecond apart: in a bubble no time passes by itself, and none
+// mates begins n calls of m, one after the other, a millisecond apart: in a bubble no time passes by itself, and none
 // of a cohort is passed a token that the server's clock has not come to.
 func mates(t *testing.T, m *fairlock.Mutex, n int) []*call {
 	t.Helper()
@@ -106,7 +106,7 @@ func overtaken(t *testing.T, passes int) {
 	})
 }
 
-// Behind the last pass a mate stands where it would have stood by the time of its call.
+// After the last pass a mate has the place of the time of its call.
 func TestAMateHasThePlaceOfTheTimeOfItsCall(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		m := dialMutex(t, s, fairlock.WithCohort(1))
@@ -135,7 +135,7 @@ func TestAMateHasThePlaceOfTheTimeOfItsCall(t *testing.T) {
 	})
 }
 
-// Behind the last pass there is no time to subscribe first: a client that never had to wait has done so by then.
+// After the last pass there is no time to subscribe first: a client that never had to wait has done so by then.
 func TestAMateBehindTheLastPassIsQueuedAheadOfWhoCameLater(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		m := dialMutex(t, s, fairlock.WithCohort(1))
@@ -158,7 +158,7 @@ func TestACallThatIsGivenUpCostsNoMateItsPlace(t *testing.T) {
 		synctime.Pass(time.Second)
 		calls = append(calls, begin(t.Context(), dialMutex(t, s)))
 		queued(t, m, 1)
-		d.Delay(time.Second) // Beside another request a call is given up only when its answer is slow.
+		d.Delay(time.Second) // With another request under way a call is given up only when its answer is slow.
 		require.ErrorIs(t, kit.Err(m.TryLock(kit.Within(t, time.Millisecond))), context.DeadlineExceeded)
 		synctime.Pass(2 * time.Second)
 		d.Delay(0)
@@ -166,7 +166,7 @@ func TestACallThatIsGivenUpCostsNoMateItsPlace(t *testing.T) {
 	})
 }
 
-// inTurn releases the hold, and that of each call in turn, and wants the next call to hold at once.
+// inTurn releases the hold, and then each call's in turn, and wants the next call to hold at once.
 func inTurn(t *testing.T, l *lease.Lease, calls []*call) {
 	t.Helper()
 	for i, c := range calls {

@@ -17,7 +17,7 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// several names so many locks as a client sees them.
+// several names n locks as a client sees them.
 func several(t testing.TB, c *headwaiter.Client, n int) []*fairlock.Mutex {
 	t.Helper()
 	locks := make([]*fairlock.Mutex, n)
@@ -27,7 +27,7 @@ func several(t testing.TB, c *headwaiter.Client, n int) []*fairlock.Mutex {
 	return locks
 }
 
-// leasesOf are the leases of so many outcomes, which all went well.
+// leasesOf returns the leases of n outcomes, which all went well.
 func leasesOf(t testing.TB, n int, all []fairlock.Outcome) []*lease.Lease {
 	t.Helper()
 	require.Len(t, all, n)

@@ -46,7 +46,7 @@ func Example() {
 	// <nil>
 }
 
-// A long job does its steps until somebody waits, and goes on behind that.
+// A long job does its steps until somebody waits, then releases and queues again.
 func ExampleMutex_Lock_wanted() {
 	ctx, clients, stop := kit.Ready(2)
 	defer stop()

@@ -25,7 +25,7 @@ import (
 // dead is how many wait that do not live any more.
 const dead = 1000
 
-// bury queues tickets of so many clients that do not exist, as if all of them had died.
+// bury queues tickets of n clients that do not exist, as if all of them had died.
 func bury(t testing.TB, s redistest.Backend, name string, n int) {
 	t.Helper()
 	_, queue, _ := keysOf(name)
@@ -90,7 +90,7 @@ func TestAStoppedProcessInFrontCostsOneGrantLeaseAndTakesItsTurnsLater(t *testin
 // rounds is how many holds of one process are looked at.
 const rounds = 5
 
-// A process that dies right behind its Unlocks has given back at once, or its lease ends: nobody waits for longer.
+// A process that dies right after its Unlocks has released at once, or its lease ends: nobody waits for longer.
 func TestAHolderThatDiesBehindItsUnlockCostsALeaseAtTheMost(t *testing.T) {
 	s, names := redistest.Start(t), make([]string, rounds)
 	for i := range names {
@@ -118,7 +118,7 @@ func TestAHolderThatDiesBehindItsUnlockCostsALeaseAtTheMost(t *testing.T) {
 	for i, name := range names {
 		l := calls[i].Value(t)
 		require.Greater(t, l.Token(), tokens[name])
-		// A renewal may have come behind the look at the end.
+		// A renewal may have come after the end was read.
 		late := time.Duration(number(t, s, name, "token")-ends[i]) * time.Microsecond
 		require.Less(t, late, 2*time.Second+kit.Patience/4, "it costs more than a lease")
 		if late < 0 {
@@ -267,7 +267,7 @@ func suspectsAt(t *testing.T, s *redistest.Embedded, cases []string) []crowded {
 	return all
 }
 
-// A server takes over that has nothing, and whose clock is behind: those who waited come back, and then another comes.
+// A server takes over that has no data, and whose clock is slow: the waiters come back, and then another call comes.
 func TestWhoComesAfterAFailoverOvertakesNobody(t *testing.T) {
 	t.Parallel()
 	clock := redistest.NewClock(t)

@@ -85,7 +85,7 @@ func (r lateRig) giveUp(t *testing.T) {
 	require.Less(t, time.Since(begun), 2*given)
 }
 
-// emptied lets what is late come, and asserts that it leaves nobody in the queue behind l, and no holder after that.
+// emptied lets late requests come, and asserts that they leave nobody in the queue of l, and no holder after it.
 func (r lateRig) emptied(t *testing.T, l *lease.Lease) {
 	t.Helper()
 	r.Heal()
@@ -113,8 +113,8 @@ func (r lateRig) undisturbed(t *testing.T) {
 	kit.Free(t, r.prompt)
 }
 
-// The last request of a call is often ended by the call's own deadline. That says nothing of the server. Which of the
-// two is seen first is left to chance, and only on a connection that has answered so far, hence so many rounds.
+// The last request of a call is often ended by the call's own deadline. That says nothing of the server. Chance decides
+// which of the two is seen first, and only on a connection that has answered so far, hence many rounds.
 func TestTheLastErrorIsThatOfTheServer(t *testing.T) {
 	for round := range 20 {
 		kit.BubbleOf(t, strconv.Itoa(round), func(t *testing.T, s *redistest.Embedded) {

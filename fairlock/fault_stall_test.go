@@ -26,7 +26,7 @@ const busyScript = `local function now() local t = redis.call('TIME'); return t[
 local t = now() + 600
 while now() < t do end`
 
-// rueidis panics where a busy server refuses an UNSUBSCRIBE and the PING that it sends behind it.
+// rueidis panics where a busy server refuses an UNSUBSCRIBE and the PING that it sends after it.
 func TestASubscriptionIsGivenUpWhileTheServerIsBusy(t *testing.T) {
 	s := kit.Start(t)
 	s.Do("CONFIG", "SET", "busy-reply-threshold", "50")

@@ -83,7 +83,7 @@ func joins(t *testing.T, n int, m, seenBy *fairlock.Mutex) *call {
 	return c
 }
 
-// queued waits until so many tickets are in the queue of m.
+// queued waits until n tickets are in the queue of m.
 func queued(t testing.TB, m *fairlock.Mutex, n int) {
 	t.Helper()
 	kit.Waiting(t, n, m.Inspect)

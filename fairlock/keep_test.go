@@ -161,7 +161,7 @@ func TestAKeptLockEndsWhenItIsFreedByForce(t *testing.T) {
 	})
 }
 
-// Behind a server that has forgotten the keeper, what that still takes up has lower tokens than what a stranger has.
+// After a server has forgotten the keeper, calls that still use the kept hold have lower tokens than a stranger's hold.
 func TestTokensOfAKeptLockAreBelowThoseOfAServerThatHasForgottenIt(t *testing.T) {
 	for name, forget := range map[string]func(s *redistest.Embedded){
 		"emptied": func(s *redistest.Embedded) { s.Do("FLUSHALL") },
@@ -261,7 +261,7 @@ func TestWhatCannotGoWithKeepingIsRefused(t *testing.T) {
 	}
 }
 
-// Calls of the keeper's own client that come behind a stranger hold behind it.
+// Calls of the keeper's own client that come after a stranger hold after it.
 func TestCallsOfAKeeperGiveWayToAStranger(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		_, m := kept(t, s)
@@ -276,7 +276,7 @@ func TestCallsOfAKeeperGiveWayToAStranger(t *testing.T) {
 			late = append(late, begin(t.Context(), m))
 			synctime.Pass(time.Millisecond)
 		}
-		kit.Release(t, l)              // Behind an Unlock the stranger may overtake one.
+		kit.Release(t, l)              // After an Unlock the stranger may overtake one.
 		kit.Release(t, early.Value(t)) // It came first.
 		synctest.Wait()
 		for _, other := range late {

@@ -141,8 +141,8 @@ func TestAKeptLockIsGivenBackWhileItIsRenewed(t *testing.T) {
 	})
 }
 
-// A renewal of a kept hold that nobody uses makes the life of the key short too. The ones behind it have to make it long again,
-// though they go together with others and would else write the end of the lease alone.
+// A renewal of a kept hold that nobody uses makes the life of the key short too. The next renewals have to make it long
+// again, though they go together with others and would otherwise only write the end of the lease.
 func TestTheKeyOfAKeptHoldOutlivesIt(t *testing.T) {
 	kit.BubbleTwo(t, func(t *testing.T, s *redistest.Embedded, a, b *headwaiter.Client) {
 		names := []string{"x", "y"}
@@ -272,7 +272,7 @@ func TestTokensOfACohortThatDiedAreBelowTheNext(t *testing.T) {
 	}
 }
 
-// The token of a pass names the hold, also to those who end it by force; one that it cannot have come to does not.
+// The token of a pass names the hold, also for ForceRelease; a token that the hold cannot have come to does not.
 func TestAHoldThatWasPassedOnIsForcedByItsToken(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		m := dialMutex(t, s, fairlock.WithCohort(4))

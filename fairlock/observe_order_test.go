@@ -328,7 +328,7 @@ func TestAHistoryTellsTheTimesOfHoldsWhoseTokensAreAheadOfTheClock(t *testing.T)
 	})
 }
 
-// spoken is what differs from one run to the other: ids of clients, and times, of which an ask may say one or two.
+// spoken is what differs from one run to the other: ids of clients, and times; an ask may have one or two of these.
 var spoken = regexp.MustCompile(`[A-Za-z0-9_-]{22}|\d{10,}( \d{10,})?`)
 
 // sent are the requests of a story of two clients: a hold, a hand-off, a try that finds somebody, an Unlock.

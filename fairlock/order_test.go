@@ -43,8 +43,8 @@ func TestATicketKeepsThePlaceOfItsFirstAskWhileItsClientSubscribes(t *testing.T)
 	})
 }
 
-// A first ask that comes late queues its ticket anew, behind those whom it was ahead of. Its client's next look
-// takes it back to its place (I3).
+// A first ask that comes late queues its ticket anew, at a later place. Its client's next look takes it back to its place
+// (I3).
 func TestALateFirstAskCostsNoPlace(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		holder, first, second := dialMutex(t, s), dialMutex(t, s), dialMutex(t, s)
@@ -154,7 +154,7 @@ func TestTokensRiseOverTheReturnOfAnEarlierState(t *testing.T) {
 	kit.Release(t, l)
 }
 
-// A clock behind the one that gave the last token: tokens go on from what the asking client has seen.
+// The clock is below the one that gave the last token: tokens go on from the highest that the asking client has seen.
 func TestTokensRiseWhereTheClockOfTheServerSteppedBack(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		m := dialMutex(t, s)

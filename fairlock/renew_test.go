@@ -57,7 +57,7 @@ func TestManyHoldsAreRenewedTogether(t *testing.T) {
 }
 
 // Most renewals prolong no key, since it outlives the hold by a minute anyway; yet by three quarters of that it always
-// does, whatever those who wait do to it.
+// does, whatever the waiters do to it.
 func TestRenewalsProlongKeysNowAndThen(t *testing.T) {
 	kit.BubbleTwo(t, func(t *testing.T, s *redistest.Embedded, c, other *headwaiter.Client) {
 		var names []string
@@ -202,7 +202,7 @@ func TestAForgedNoticeOfForceIsLookedInto(t *testing.T) {
 }
 
 // However long the answers to renewals take, a holder's deadline is never after the end of its lease at the server, and
-// the hold goes on while an answer to a keep-alive and one to a renewal behind it take less than a connection may.
+// the hold goes on while an answer to a keep-alive and one to the renewal after it take less than a connection may.
 func TestTheDeadlineIsBeforeTheEndOfTheLeaseAtTheServer(t *testing.T) {
 	for _, c := range []struct{ lease, delay time.Duration }{
 		{3 * time.Second, 300 * time.Millisecond},

@@ -119,7 +119,7 @@ func TestAUserThatLacksARightIsToldWhichAtTheStart(t *testing.T) {
 			s.Do("SCRIPT", "FLUSH")
 			err := dialError(t, s, as("lock"))
 			require.ErrorIs(t, err, lease.ErrUnusable)
-			// The list of all that is needed names everything; what is missing must be named beside it.
+			// The list of all that is needed names everything; the missing right must also be named outside it.
 			said := line.ReplaceAllString(err.Error(), "")
 			require.NotEqual(t, err.Error(), said, "nor does it say what is needed")
 			require.Contains(t, strings.ToLower(said), strings.ToLower(lack.named), err.Error())

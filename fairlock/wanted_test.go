@@ -157,7 +157,7 @@ func TestACallOfACohortIsToldOfMatesAndOfStrangers(t *testing.T) {
 		l := hold(t, m)
 		wanted := asks(t, s, l)
 		mate := begin(t.Context(), m)
-		kit.Await(t, wanted, "the word that somebody waits") // Of which the server knows nothing.
+		kit.Await(t, wanted, "the word that somebody waits") // The server knows nothing of this message.
 		synctime.Pass(time.Millisecond)
 		second := kit.Next(t, l, mate)
 		require.Equal(t, l.Token()+1, second.Token())

@@ -17,7 +17,7 @@ import (
 type Graph struct {
 	// Waits are the waiters for names that are held, by name and place.
 	Waits []Wait
-	// Stuck is how many of them wait until a cycle is broken: those in cycles, and those behind them.
+	// Stuck is how many of them wait until a cycle is broken: the members of cycles, and the waiters queued behind them.
 	Stuck int
 	// Cycles are the deadlocks, those that last longest first.
 	Cycles []Cycle
@@ -56,8 +56,8 @@ const (
 	graphCycles = 20
 )
 
-// contended are the kinds in which calls wait for holders. Who campaigns in an election waits for as long as another
-// leads, beside all that it does, so that is no part of a deadlock; what opens a latch or a barrier is not known.
+// contended are the kinds in which calls wait for holders. A candidate in an election waits for as long as another leads,
+// and does other work meanwhile, so that is no part of a deadlock; what opens a latch or a barrier is not known.
 var contended = []*lua.Protocol{lua.Fairlock, lua.Reentrant, lua.RWLock, lua.Semaphore, lua.Redlock}
 
 // Deadlocks builds the graph of who waits for whom over all names of the server, and finds the deadlocks in it.
@@ -65,7 +65,7 @@ var contended = []*lua.Protocol{lua.Fairlock, lua.Reentrant, lua.RWLock, lua.Sem
 // It looks twice where something seems to be stuck, the given time apart, and keeps what was held and waited for all
 // that time: so a cycle is one that there was at one moment, not the sum of several. To the server the calls of one
 // client are one: it takes a call that waits and an older hold of the same client for the same work. So a client that
-// holds one name for long and waits for another beside that can make a cycle that ends by itself; the longer the time,
+// holds one name for long and also waits for another can make a cycle that ends by itself; the longer the time,
 // the fewer. A hold that nothing renews, as a permit WithoutRenewal, ends by itself and is in no cycle.
 //
 // What a client waits for and holds itself, of the same name, is never taken for the same work, so a call that asks

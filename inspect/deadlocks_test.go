@@ -28,7 +28,7 @@ func waitsFor(t *testing.T, c *headwaiter.Client, lasting time.Duration) inspect
 	return g
 }
 
-// circle lets each client hold a name of its own and wait for that of the next.
+// circle lets each client hold a name of its own and wait for the next client's.
 func circle(t *testing.T, clients []*headwaiter.Client, names []string) (held []*lease.Lease, waits []*kit.Call[*lease.Lease]) {
 	t.Helper()
 	for i, c := range clients {
@@ -102,8 +102,8 @@ func TestDeadlocksOfSharedLocks(t *testing.T) {
 	})
 }
 
-// Processes that use a lock by several goroutines each wait for it while they hold it, all the time and behind each
-// other; no one of the goroutines waits for itself.
+// Processes that use a lock from several goroutines each wait for it while they hold it, all the time and one after the
+// other; no goroutine waits for itself.
 func TestNoDeadlockOfProcessesThatUseOneLockByManyGoroutines(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		a, b, look := kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)
@@ -149,7 +149,7 @@ func TestNoDeadlockOfProcessesThatUseOneLockByManyGoroutines(t *testing.T) {
 	})
 }
 
-// What several calls of one client do beside each other is no deadlock, and neither is a candidate that leads elsewhere.
+// Calls of one client that run at the same time are no deadlock, and neither is a candidate that leads elsewhere.
 func TestWhatIsNoDeadlock(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		a, b, look := kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)

@@ -40,7 +40,7 @@ type stake struct {
 	waiter     lease.Waiter // if it waits
 	place      int          // from 1, if it waits
 	stuck      bool         // it waits for what does not come free
-	beside     bool         // it waits beside a hold of the same client, which tells nothing of that hold
+	apart      bool         // the same client also holds this name: the wait says nothing of that hold
 	before, by *stake       // how a search has come here: from whom, by what hold
 }
 
@@ -183,7 +183,7 @@ func (b *board) reduce(ctx context.Context) (stuck []*stake, err error) {
 func byClient(waits []*stake) map[string][]*stake {
 	of := make(map[string][]*stake)
 	for _, w := range waits {
-		if !w.beside {
+		if !w.apart {
 			of[w.client] = append(of[w.client], w)
 		}
 	}
@@ -201,7 +201,7 @@ func (at *contest) mark() {
 	}
 	at.gone, at.due = 0, true
 	for _, w := range at.queue {
-		w.stuck, w.beside = true, holds[w.client]
+		w.stuck, w.apart = true, holds[w.client]
 	}
 }
 
@@ -305,7 +305,7 @@ type search struct {
 // others there, and who waits for a client's hold for those of its calls that are later: so each name is looked at once,
 // and each client's calls down to the one that has been reached.
 func (s *search) around(from *stake) []edge {
-	if from.beside {
+	if from.apart {
 		return nil
 	}
 	clear(s.down)

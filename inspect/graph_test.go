@@ -265,7 +265,7 @@ func TestACycleMustBeInBothLooks(t *testing.T) {
 	require.Zero(t, again(func(n []Listed) { n[1].Err = lease.ErrClosed }))
 }
 
-// A client that took its hold after it began to wait did so beside that.
+// A client that took its hold after it began to wait did so for other work.
 func TestAHoldThatIsYoungerThanTheWaitIsOtherWork(t *testing.T) {
 	t.Parallel()
 	names := asks(newCrowd(1, 1), "A0 B1 A1 B0").listed()
@@ -278,7 +278,7 @@ func TestAHoldThatIsYoungerThanTheWaitIsOtherWork(t *testing.T) {
 	require.Empty(t, b.stuck(t))
 }
 
-// crossed is a board of two clients that each hold so many names, and wait for those of the other.
+// crossed is a board of two clients that each hold n names, and wait for the other's.
 func crossed(n int) *board {
 	b := &board{}
 	for i := range 2 * n {
@@ -294,7 +294,7 @@ func crossed(n int) *board {
 	return b
 }
 
-// Each wait of one client is behind all those of the other: that is told without a note of each such pair.
+// Each wait of one client is behind all of the other's: that is told without a note of each such pair.
 func TestTwoThatWaitForManyNamesOfEachOther(t *testing.T) { //nolint:paralleltest // It counts what is allocated.
 	b := crossed(2000)
 	stuck := b.stuck(t)
@@ -303,7 +303,7 @@ func TestTwoThatWaitForManyNamesOfEachOther(t *testing.T) { //nolint:paralleltes
 	require.Less(t, testing.AllocsPerRun(1, func() { _ = b.circles(t, stuck) }), 20_000.0)
 }
 
-// Each client of a chain waits for the next one, whose name is looked at before or behind its own.
+// Each client of a chain waits for the next one, whose name is looked at before or after its own.
 func TestALongChainEnds(t *testing.T) {
 	t.Parallel()
 	const n = 20_000

@@ -27,7 +27,7 @@ type Ended struct {
 }
 
 // History returns the last holds of a fair lock that has ended, the newest first: as many as fairlock.WithHistory keeps, for
-// a day after the last; none where nothing was kept. Beside the rights of a client it needs LRANGE.
+// a day after the last; none where nothing was kept. It needs the rights of a client, and LRANGE.
 func History(ctx context.Context, c *headwaiter.Client, name string) ([]Ended, error) {
 	calls.Given(ctx)
 	w, err := waitqueue.WiringOf(c)

@@ -52,7 +52,7 @@ func List(ctx context.Context, c *headwaiter.Client, pattern string) iter.Seq2[L
 	return list(ctx, c, pattern, 1)
 }
 
-// list is List with so many tickets of each name.
+// list is List with at most that many tickets of each name.
 func list(ctx context.Context, c *headwaiter.Client, pattern string, tickets int) iter.Seq2[Listed, error] {
 	calls.Given(ctx)
 	return func(yield func(Listed, error) bool) {
@@ -144,7 +144,7 @@ func walk(ctx context.Context, w waitqueue.Wiring, pattern string) iter.Seq2[[]L
 	}
 }
 
-// look inspects names, and tells so many tickets of each. What goes wrong with a name is noted with it.
+// look inspects names, and tells at most that many tickets of each. An error with a name is noted with it.
 func look(ctx context.Context, c *headwaiter.Client, w waitqueue.Wiring, names []Listed, tickets int) {
 	seen := make([]outside.Name, len(names))
 	for i, n := range names {

@@ -7,7 +7,7 @@ import (
 )
 
 // Bind returns a context for work that is done under the hold and for ctx, such as a request: it is done when the hold
-// ends or when ctx does, and context.Cause is that of whichever came first. So is Err, also for what is derived from it:
+// ends or when ctx does, and context.Cause is the cause of whichever came first. So is Err, also for what is derived from it:
 // [context.DeadlineExceeded] where the deadline of ctx has passed.
 //
 // Its deadline and its values are those of ctx; what ctx has no value for is looked up in [Lease.Context]. [FromContext]
@@ -61,7 +61,7 @@ func (l *Lease) bind(ctx context.Context) *boundContext {
 // boundContext is a context that ends with a hold and with another one. Both may know that they have ended before
 // anybody has told their children: a lease looks at the clock.
 type boundContext struct {
-	context.Context // a child of the other one, whose Err may be one or the other; that of a hold is always Canceled
+	context.Context // a child of the other one, whose Err may be one or the other; the Err of a hold is always Canceled
 	cancel          context.CancelCauseFunc
 	stop            func() bool // ends the watch over the hold
 	lease           *Lease
@@ -79,7 +79,7 @@ func (b *boundContext) look() {
 	if b.lease.err() != nil {
 		b.cancel(context.Cause(b.lease.inner))
 	}
-	_ = b.other.Err() // That of another hold looks at the clock, and tells its children.
+	_ = b.other.Err() // The Err of another hold looks at the clock, and tells its children.
 }
 
 func (b *boundContext) Deadline() (time.Time, bool) { return b.other.Deadline() }

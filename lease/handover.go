@@ -44,7 +44,7 @@ func (l *Lease) HandOver(ctx context.Context) (text string, err error) {
 	defer free()
 	first := l.give(errByHandOver)
 	if cause := context.Cause(l.inner); !first || !errors.Is(cause, ErrReleased) {
-		if first { // It is lost: its end is sent as that of any other.
+		if first { // It is lost: its release is sent as for any other.
 			_ = l.terms.Release(ctx)
 		}
 		return "", l.handing(cause)

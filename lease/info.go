@@ -17,7 +17,7 @@ type Info struct {
 	Queue   []Waiter // the first of them, in their order
 	// Suspects are clients that let a lease run out and have not been heard of since.
 	Suspects []string
-	// State is that of a latch (unset, closed, open) or a barrier (unset, open, broken).
+	// State is the state of a latch (unset, closed, open) or a barrier (unset, open, broken).
 	State string
 }
 

@@ -21,8 +21,8 @@ import (
 type Terms struct {
 	// Name is what errors call the hold by, if not empty.
 	Name string
-	// Token is the fencing token: larger than that of every earlier hold of the same name, but that readers who
-	// hold together may share one.
+	// Token is the fencing token: larger than every earlier hold's of the same name, except that readers that hold
+	// together may share one.
 	Token uint64
 	// Until is how long the hold is certain unless something extends it.
 	Until Until
@@ -144,8 +144,8 @@ func (k *Keeper) End() { k.lease.cancel(ErrReleased) }
 // told after the fact: at once where a message comes through, and else with the next renewal.
 func (l *Lease) Context() context.Context { return (*holdContext)(l) }
 
-// Token returns the fencing token of the hold, larger than that of every earlier hold of the same name; readers who hold
-// together may share one. Which failures of a server are beyond that, package fence says.
+// Token returns the fencing token of the hold, larger than every earlier hold's of the same name, except that readers
+// that hold together may share one. Package fence says which failures of a server can break this.
 // Send it with each write to what the lock protects, and let that refuse a token lower than one it has
 // seen: no lease by itself can stop a holder that was paused from writing late.
 //
@@ -199,7 +199,8 @@ func (l *Lease) String() string {
 // [ErrUnconfirmed] when ctx ended or the client gave up before an answer came: then the hold ends at the
 // latest when its lease does. The context has ended in every case. Errors name the hold.
 //
-// Where ctx is that of the hold, or comes from it, also by way of another hold, its end while the hold is given back does not count, its deadline does.
+// If ctx is the hold's context, or comes from it, also by way of another hold, Release ignores that it ends with the
+// hold, but not its deadline.
 //
 // Release panics without a context, as package context does, and then nothing has changed.
 func (l *Lease) Release(ctx context.Context) error {
@@ -370,7 +371,7 @@ func (c *holdContext) Done() <-chan struct{} {
 // contextKey finds the innermost lease of a context.
 type contextKey struct{}
 
-// withinKey finds out whether a context comes from that of a lease, whatever other holds it comes from.
+// withinKey finds out whether a context comes from a lease's, whatever other holds it comes from.
 type withinKey struct{ lease *Lease }
 
 // FromContext returns the lease whose context ctx is, or comes from; the innermost where there are several.

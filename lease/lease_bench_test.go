@@ -10,7 +10,7 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// What a hold costs beside the requests to its engine.
+// What a hold costs without the requests to its engine.
 func BenchmarkLease(b *testing.B) {
 	run := func(name string, f func()) {
 		b.Run(name, func(b *testing.B) {

@@ -381,7 +381,7 @@ func TestALeaseIsTextForLogs(t *testing.T) {
 	require.Equal(t, `"orders", token 7: lease released by Release`, e.String())
 }
 
-// unlocking is an engine of which Unlock is known, and how often that was called.
+// unlocking is an engine that knows Unlock, and counts its calls.
 func unlocking(n *atomic.Int64) func(*lease.Terms) {
 	return func(t *lease.Terms) { t.Unlock = func() { n.Add(1) } }
 }

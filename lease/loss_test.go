@@ -47,7 +47,7 @@ func TestTheErrorsOfAReleaseNameTheHold(t *testing.T) {
 	require.ErrorIs(t, context.Cause(e.Context()), lease.ErrReleased)
 
 	e = newEngine(t.Context(), called("orders:42"))
-	e.answer = lease.ErrForced // The word of the server, behind the end of the context.
+	e.answer = lease.ErrForced // The reply of the server, after the end of the context.
 	require.EqualError(t, e.Release(t.Context()), "lease lost: orders:42: released elsewhere by force")
 	require.NoError(t, newEngine(t.Context(), called("orders:42")).Release(t.Context()))
 }

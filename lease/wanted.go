@@ -3,19 +3,19 @@ package lease
 // want is what is known of whether somebody waits for what a hold has.
 type want struct {
 	told  chan struct{} // closed when somebody does
-	whole *Lease        // of which the hold is a part, if that is to be told too
+	whole *Lease        // the lease that the hold is a part of, if that is to be told too
 }
 
-// Wanted returns a channel that is closed, once, when somebody waits for what the hold has: for a long job that can give
-// it back between two steps, to go on behind the others. It obliges to nothing. It is nil, so nothing is ever received
+// Wanted returns a channel that is closed, once, when somebody waits for what the hold has: for a long job that can release
+// it between two steps, and queue again. It obliges to nothing. It is nil, so nothing is ever received
 // from it, where the engine cannot tell: in package redlock, and on other engines than Redis.
 //
 // The first call asks for it, with a renewal of the hold, and what waits already closes the channel when that is
 // answered. A waiter that comes later closes it by a message, which the renewal after it makes up for if it is lost; a
 // client without subscriptions renews and asks each second, or in a tenth of a shorter lease. A call of the same client
-// counts as any other, a try does not. A waiter that has died since, or has given up, may have closed it too. Of several
-// who hold at a time, all who have asked are told. After the end of the hold the channel stays as it is: wait for that of
-// Context beside it.
+// counts as any other, a try does not. A waiter that has died since, or has given up, may have closed it too. If several
+// hold at a time, all that have asked are told. After the end of the hold the channel stays as it is, so also wait for
+// the Done channel of Context.
 func (l *Lease) Wanted() <-chan struct{} {
 	if !l.tells() {
 		return nil

@@ -9,12 +9,12 @@ import (
 // An Observer is told what happens to the calls and holds of a client, as it happens: for metrics, traces and logs.
 //
 // Observe is called by several goroutines, some of which hold the client's locks or read its connection. It must
-// return soon, must not wait for anybody, and must not call the client, which would wait for itself. ctx is that of the
+// return soon, must not wait for anybody, and must not call the client, which would wait for itself. ctx is the context of the
 // call, or what a [Tracer] made of it; where the news is of no call of this client it is context.Background(). What
 // concerns one call is told in order.
 //
 // A panic in Observe goes no further: the client goes on as if it had returned, without a lock left taken, and reports
-// the first one to Options.Log, or to the standard log where there is none. Observers that are told behind the one that
+// the first one to Options.Log, or to the standard log where there is none. Observers that are told after the one that
 // panicked miss that observation.
 type Observer interface {
 	Observe(ctx context.Context, o Observation)
@@ -84,7 +84,7 @@ const (
 	Expired                       // a script of this client found leases that had run out: Count
 	Woken                         // a message came: Count is how many grants were in it
 	Rejoined                      // a check found a ticket unknown, and queued it again: Ticket
-	Missed                        // a check found a grant of which no message came: Ticket
+	Missed                        // a check found a grant whose message never came: Ticket
 	Suspected                     // the server says that this client let a lease run out
 	GivenBack                     // a grant came for a ticket that had ended: Ticket
 	Differs                       // clients of a semaphore state different numbers of permits, this client another than the newest before
@@ -92,7 +92,7 @@ const (
 
 // The moments of a client, which have neither Kind nor Name.
 const (
-	TwoMasters Moment = iota + 201 // two connections of this client see two masters with different data, each of which grants: Err
+	TwoMasters Moment = iota + 201 // two connections of this client see two masters with different data, and both grant: Err
 )
 
 var moments = map[Moment]string{
@@ -106,7 +106,7 @@ var moments = map[Moment]string{
 // String returns the moment in a word or two.
 func (m Moment) String() string { return moments[m] }
 
-// An Observation is one thing that has happened. Fields that its moment does not name are zero, but for Kind and Name.
+// An Observation is one thing that has happened. Fields that its moment does not name are zero, except Kind and Name.
 type Observation struct {
 	Moment Moment
 	Kind   string // of the primitive, as in its keys: lock, semaphore, …
@@ -149,7 +149,7 @@ func Observers(all ...Observer) Observer {
 	return list
 }
 
-// requestObservers are several of which one at least wants to know of requests.
+// requestObservers are several, at least one of them an observer of requests.
 type requestObservers struct{ observers }
 
 func (l requestObservers) ObserveRequest(r Request) {

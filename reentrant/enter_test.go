@@ -19,7 +19,7 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-// entries waits until the server was told that the hold was entered so many times.
+// entries waits until the server was told that the hold was entered n times.
 func entries(t testing.TB, m *reentrant.Mutex, n int64) {
 	t.Helper()
 	kit.Eventually(t, "the server to know of all entries", func() bool {

@@ -95,7 +95,7 @@ func ExampleOwner() {
 	defer stop()
 	device := reentrant.New(clients[0], "device")
 
-	// Two requests of one job, neither of which has the context of the other's lease.
+	// Two requests of one job, without the context of each other's lease.
 	first := kit.Must(device.Lock(reentrant.Owner(context.Background(), "job 42")))
 	second := kit.Must(device.Lock(reentrant.Owner(context.Background(), "job 42")))
 	_, err := device.TryLock(reentrant.Owner(context.Background(), "job 43"))

@@ -19,15 +19,15 @@ return redis.call('pexpire', KEYS[1], ARGV[2])`)
 	freeTheirs = rueidis.NewLuaScript(`if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return 0 end
 redis.call('del', KEYS[1])
 redis.call('publish', ARGV[2], '0')
-local first = redis.call('lindex', KEYS[2], 0) -- of those who wait for a fair lock
+local first = redis.call('lindex', KEYS[2], 0) -- of the waiters for a fair lock
 if first then redis.call('publish', ARGV[2] .. ':' .. first, '0') end
 return 1`)
 )
 
-// A bridged is the key of a context: the value is the token of the hold under which that of Redisson is held too.
+// A bridged is the key of a context: the value is the token of the hold under which Redisson's lock is held too.
 type bridged struct{ name string }
 
-// both runs f under the lock m and that of Redisson with the same name. Calls within f may use both again.
+// both runs f under the lock m and Redisson's lock with the same name. Calls within f may use both again.
 func both(ctx context.Context, m *reentrant.Mutex, c rueidis.Client, f func(context.Context) error) error {
 	return m.Do(ctx, func(ctx context.Context) error {
 		held, _ := lease.FromContext(ctx)

@@ -45,7 +45,7 @@ func (b *believer) believes() bool {
 }
 
 // Entries, downgrades, releases at and after the end of the lease, and timers that are late: nobody believes to hold
-// beside somebody whom that excludes, and no context stays when its hold is over.
+// while another client believes in a hold that excludes it, and no context stays when its hold is over.
 func TestNobodyBelievesTooLongWhateverTheChances(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(chances) {
@@ -189,8 +189,8 @@ func (p *plan) downgrade() {
 	}
 }
 
-// look compares all who believe. Between two clients whose timers run, and within one client, nobody may believe beside
-// another. What a client believes whose timers are held up is looked at by those who work under it, at their next step.
+// look compares all who believe. Between two clients whose timers run, and within one client, only compatible holds may
+// be believed at a time. A belief of a client whose timers are held up is checked by its workers, at their next step.
 func (p *plan) look() {
 	synctest.Wait()
 	p.held = slices.DeleteFunc(p.held, func(b *believer) bool { return !b.believes() })

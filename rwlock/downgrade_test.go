@@ -225,8 +225,8 @@ func (c *interrupted) Err() error {
 	return c.Context.Err()
 }
 
-// The end of a hold overtakes the news that it is one for reading: its leases are released beside each other, or one is
-// released while it is downgraded. The server does not know the hold then, which is no loss.
+// The release of a hold overtakes the news that it is one for reading: its leases are released at the same time, or one
+// is released while it is downgraded. The server does not know the hold then, which is no loss.
 func TestAHoldThatIsReleasedOnTheWayToADowngradeIsNotLost(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		m := rwlock.New(kit.Dial(t, s), kit.Name(t))

@@ -1,8 +1,8 @@
 // Package rwlock is a fair read-write lock between processes: many may hold it for reading, or one for
 // writing.
 //
-// There is one queue for both. When its head can hold, so do all readers behind it up to the next writer, in
-// one script. A reader that comes while a writer waits queues behind that writer: neither kind starves. The
+// There is one queue for both. When its head can hold, so do all readers behind it up to the next writer, in one script.
+// A reader that comes while a writer waits queues behind that writer: neither kind starves. The
 // only exception is a call with the context of a lease on the same lock, which enters that hold again; else
 // it would wait for itself.
 //
@@ -44,8 +44,8 @@ func (m *RWMutex) Name() string { return m.read.Name() }
 // its place and returns an error that wraps the context's and its cause, and tells the place in the queue
 // and the time waited ([lease.WaitError]).
 //
-// With the context of a lease for writing it enters that hold again, at once. With that of a lease for
-// reading it fails at once with [lease.ErrUpgrade].
+// With the context of a lease for writing it enters that hold again, at once. With the context of a lease for reading it
+// fails at once with [lease.ErrUpgrade].
 func (m *RWMutex) Lock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.write.Acquire(ctx)
 	return l, m.wrap("lock", err)
@@ -64,9 +64,9 @@ func (m *RWMutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 // wait. Where that is one for writing, the hold is one for reading from the moment at which its last lease
 // for writing is released; see also [RWMutex.Downgrade].
 //
-// The fencing tokens of readers who hold at the same time may be equal. That of a reader is above those of
-// all writers before it, those that were downgraded too, and below those of all after it. One that enters the hold of a
-// writer has the token of that.
+// The fencing tokens of readers that hold at the same time may be equal. A reader's token is above every earlier
+// writer's, also if that writer was downgraded, and below every later writer's. A reader that enters the hold of a writer
+// has the writer's token.
 func (m *RWMutex) RLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.read.Acquire(ctx)
 	return l, m.wrap("read lock", err)
@@ -81,7 +81,7 @@ func (m *RWMutex) TryRLock(ctx context.Context) (*lease.Lease, error) {
 
 // Downgrade turns a lease for writing into one for reading, without a moment in which another writer could
 // come in between: what was written is what is read. The lease, its context and its token stay; readers at
-// the head of the queue may hold beside it. Other leases for writing on the same hold keep it exclusive until
+// the head of the queue may hold at the same time. Other leases for writing on the same hold keep it exclusive until
 // they are released or downgraded too.
 //
 // Those readers have a higher token, so that a write of this lease that comes late is stale. A guard that one of them has

@@ -88,7 +88,7 @@ func TestAsManyPermitsAsCanBeCountedAreCountedExactly(t *testing.T) {
 	})
 }
 
-// queue begins calls one behind the other, by two clients in turn.
+// queue begins calls one after the other, by two clients in turn.
 func queue(t testing.TB, a, b *semaphore.Semaphore, wants ...int64) []*kit.Call[*lease.Lease] {
 	t.Helper()
 	calls := make([]*kit.Call[*lease.Lease], len(wants))
@@ -115,8 +115,8 @@ func TestARequestBesideItsOwnHoldsThatIsTooLargeIsADeadlock(t *testing.T) {
 		first := take(t, x, 1)
 		second := ask(first.Context(), y, 1).Value(t)
 		for _, ctx := range []context.Context{second.Context(), second.Bind(t.Context())} {
-			readable(t, ask(ctx, x, 2).Err(t), lease.ErrDeadlock, "2 permits of 3 are asked for beside 2")
-			readable(t, x.Do(ctx, 3, nil), lease.ErrDeadlock, "3 permits of 3 are asked for beside 2")
+			readable(t, ask(ctx, x, 2).Err(t), lease.ErrDeadlock, "2 permits of 3 are asked for in addition to 2")
+			readable(t, x.Do(ctx, 3, nil), lease.ErrDeadlock, "3 permits of 3 are asked for in addition to 2")
 			readable(t, ask(ctx, x, 4).Err(t), lease.ErrTooLarge, "4 permits of 3")
 			readable(t, kit.Err(x.TryAcquire(ctx, 2)), lease.ErrBusy, "")
 			kit.Release(t, ask(ctx, x, 1).Value(t))
@@ -126,7 +126,7 @@ func TestARequestBesideItsOwnHoldsThatIsTooLargeIsADeadlock(t *testing.T) {
 		rest, n, err := x.Drain(second.Context())
 		require.NoError(t, err)
 		require.EqualValues(t, 1, n)
-		readable(t, ask(rest.Context(), x, 1).Err(t), lease.ErrDeadlock, "1 permits of 3 are asked for beside 3")
+		readable(t, ask(rest.Context(), x, 1).Err(t), lease.ErrDeadlock, "1 permits of 3 are asked for in addition to 3")
 		kit.Release(t, first)
 		kit.Release(t, ask(rest.Context(), x, 1).Value(t)) // That one has ended, and what it had is free.
 		kit.Release(t, second, rest)

@@ -18,7 +18,8 @@ func (withoutRenewal) ForSemaphore() {}
 
 // WithoutRenewal makes permits that expire: a hold ends when its lease is over, whatever its owner does, and
 // its context with the cause [lease.ErrMaxHold]. It is for permits that stand for something that ends by
-// itself. For so many calls in a minute let each permit expire: Release, Unlock, Do and the client's Close give it back
-// at once. What the call has returned lasts for its lease, also if its process dies: so a call that had to wait takes one
-// round trip more. It expires a hundredth of its lease early, which its holder keeps as a margin, so make the lease longer by that.
+// itself. To allow n calls in a minute let each of n permits expire: Release, Unlock, Do and the client's Close give it
+// back at once. A hold that a call has returned lasts for its lease, also if its process dies: so a call that had to wait
+// takes one round trip more. It expires a hundredth of its lease early, which its holder keeps as a margin, so make the
+// lease longer by that.
 func WithoutRenewal() Option { return withoutRenewal{} }

@@ -1,5 +1,5 @@
-// Package semaphore is a fair counting semaphore between processes: so many permits, each with a lease, so
-// that those of a holder that dies come back.
+// Package semaphore is a fair counting semaphore between processes: a number of permits, each with a lease, so that a
+// dead holder's permits come back.
 //
 // Calls are served strictly in the order in which Redis saw them: a large request at the head waits until
 // there is enough for it, and nobody overtakes it meanwhile. A release lets as many heads hold as fit, in
@@ -37,8 +37,9 @@ type Semaphore struct {
 // The first client that uses the semaphore makes it. Where clients state different numbers, the newest client's counts, by
 // the server's time at its Dial, from its first request on: so a rollout changes the number, up or down, while the old
 // processes go on. Older clients go by the new number without an error. Each client that sees two numbers logs so once a
-// name, and counts it ([observe.Differs], Stats.Differs). Where the server's clock has stepped back between the Dial of an
-// old client and that of a new one, the old one counts as the newer once the clock has come to its Dial again. A number that
+// name, and counts it ([observe.Differs], Stats.Differs). If the server's clock has stepped back between the Dial of an
+// old client and the Dial of a new one, the old one counts as the newer once the clock has come to its Dial again. A
+// number that
 // a client states does not undo a [Semaphore.Resize], unless the newest client before has stated another one. A program that
 // changes its number while it runs calls Resize: the number that a client states first is what it is known for.
 //
@@ -75,7 +76,7 @@ func (s *Semaphore) Name() string { return s.queue.Name() }
 // refused at once with an error that wraps [lease.ErrTooLarge]; so are waiters for more than a
 // Resize leaves. The lease is renewed until it is released or lost, unless [WithoutRenewal] is set.
 //
-// With a context that comes from holds of the same semaphore, a request that is too large beside what these have waits for
+// With a context that comes from holds of the same semaphore, a request that is too large in addition to these waits for
 // itself: it fails at once with [lease.ErrDeadlock]. That goes by the number in [New], or by a larger one
 // that counts. Any other request waits as if it came from elsewhere.
 //
@@ -105,7 +106,7 @@ func (s *Semaphore) fits(ctx context.Context, n int64) error {
 	if err != nil || n <= info.Limit-own || n > info.Limit {
 		return nil
 	}
-	return fmt.Errorf("%w: %d permits of %d are asked for beside %d", lease.ErrDeadlock, n, info.Limit, own)
+	return fmt.Errorf("%w: %d permits of %d are asked for in addition to %d", lease.ErrDeadlock, n, info.Limit, own)
 }
 
 // note makes a call for n permits, so that calls from within the hold are known for such.

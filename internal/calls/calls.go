@@ -81,8 +81,8 @@ func Rest(ctx context.Context, d time.Duration) error {
 // and one that ends meanwhile says that the server does not answer.
 const SlowAnswer = 250 * time.Millisecond
 
-// Last is the last error that a call has waited out: that of a request, or else, where it was the call's own deadline that
-// has ended the request, the one before.
+// Last is the last error that a call has waited out. If the call's own deadline ended the last request, it is the error
+// before.
 func Last(ctx context.Context, err, before error) error {
 	if d, ok := ctx.Deadline(); ok && !time.Now().Before(d) {
 		return before

@@ -6,8 +6,8 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// What a context holds of a name of which several may hold: a call from within these holds that can only be served when one of
-// them ends waits for itself.
+// A context may come from holds of a name that several may hold. A call with it waits for itself if it can only be served
+// when one of these holds ends.
 
 // A key finds the innermost hold of a name in a context.
 type key struct{ client, name any }
@@ -15,7 +15,7 @@ type key struct{ client, name any }
 // Key stands for a name as one client sees it.
 func Key(client any, name string) any { return key{client, name} }
 
-// A hold is the context from which that of a lease comes, with what it is on.
+// A hold is the parent of a lease's context, and what the lease is on.
 type hold struct {
 	context.Context
 	key     any

@@ -34,7 +34,7 @@ type Place struct {
 }
 
 // Acquire tries until there is a hold, ctx or the client's life ends, or an error is final. Errors tell the place and
-// the time waited ([lease.WaitError]), but for [lease.ErrBusy], which comes as it is.
+// the time waited ([lease.WaitError]), except [lease.ErrBusy], which comes as it is.
 func (c Call) Acquire(ctx context.Context) (*lease.Lease, error) {
 	if err := c.Line.Usable(ctx, c.Life); err != nil {
 		return nil, err

@@ -52,8 +52,8 @@ type ticket[S session] interface {
 	base() *Ticket[S]
 }
 
-// NewCore makes that of a client. Open asks for a session. Erase has the servers delete what tickets have there, once, drops
-// the tickets that have nothing there any more, and returns false if some are to be tried again.
+// NewCore makes the core of a client. Open asks for a session. Erase has the servers delete what tickets have there,
+// once, drops the tickets that have nothing there any more, and returns false if some are to be tried again.
 func NewCore[S session, T ticket[S]](life context.Context, w *Watch, open func() (S, error), erase func([]T) bool) *Core[S, T] {
 	c := &Core[S, T]{
 		Watch: w, open: open, erase: erase, idle: make(chan func()), Tickets: make(map[string]T), ends: make(map[string]T),

@@ -31,8 +31,8 @@ func Insist[T any](ctx, other context.Context, passes func(error) bool, send fun
 	}
 }
 
-// AllOver waits until the ends of some holds have been answered, each of which is told by a channel that is closed. It gives
-// up when ctx ends, or the client's life.
+// AllOver waits until the ends of some holds have been answered; each closes its channel then. It gives up when ctx ends,
+// or the client's life.
 func AllOver(ctx, life context.Context, ends []<-chan struct{}) error {
 	for _, end := range ends {
 		select {

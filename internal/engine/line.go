@@ -44,8 +44,8 @@ type Line struct {
 	Err     error // why it cannot be used
 }
 
-// NewLine names a line. Refused are the characters that the engine cannot take beside those that no name may have; most is
-// the longest lease.
+// NewLine names a line. Refused are further characters that the engine cannot take, in addition to those refused in every
+// name; most is the longest lease.
 func NewLine[O ~func(*Terms)](pkg, kind, name string, refused func(rune) bool, most time.Duration, opts []O) Line {
 	l := Line{Package: pkg, Kind: strings.Replace(kind, "mutex", "lock", 1), Name: name, Err: names.Check(name, refused)}
 	for _, o := range opts {
@@ -60,7 +60,7 @@ func NewLine[O ~func(*Terms)](pkg, kind, name string, refused func(rune) bool, m
 // Label is the name for messages.
 func (l *Line) Label() string { return names.Label(l.Name) }
 
-// Failed is what a call returns whose error is err: which it was, of which name. Nil stays nil.
+// Failed wraps err with the call and the name that failed. Nil stays nil.
 func (l *Line) Failed(call string, err error) error {
 	if err == nil {
 		return nil

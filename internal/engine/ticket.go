@@ -50,7 +50,7 @@ func (c *Core[S, T]) DropLocked(t T) {
 	delete(c.ends, t.base().ID)
 }
 
-// MissedLocked tells that somebody has removed the ticket's key or node, of which its call hears as gone.
+// MissedLocked tells that somebody has removed the ticket's key or node; its call gets gone as the reason.
 func (c *Core[S, T]) MissedLocked(t T, gone error) {
 	if !c.KnownLocked(t) || c.LeavingLocked(t) {
 		return
@@ -135,8 +135,8 @@ func (c *Core[S, T]) batch() (batch []T) {
 	return batch
 }
 
-// BehindEnds waits until nothing of a hold of a name is left that the client is about to delete: a later call of its own
-// would stand behind it.
+// BehindEnds waits until nothing is left of a name's hold that the client is about to delete: a later call of its own
+// would wait for it.
 func (c *Core[S, T]) BehindEnds(ctx context.Context, root string) error {
 	var ahead []<-chan struct{}
 	c.Lock()

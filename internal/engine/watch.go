@@ -25,9 +25,9 @@ type Watch struct {
 	requests func(server string, took time.Duration, err error) // nil if nobody wants to know
 }
 
-// NewWatch returns what tells an observer and a log, of which either may be nil; nil if both are. held and waited are how
+// NewWatch returns what tells an observer and a log, one or both of them nil; nil if both are. held and waited are how
 // long a hold and a wait may last before that is told, 0 for as long as they like; who is the client, for operators.
-// engine and server are what requests are told of by.
+// engine and server are the names in what is told of requests.
 func NewWatch(to observe.Observer, log *slog.Logger, held, waited time.Duration, who, engine, server string) *Watch {
 	n := notify.New(to, log, held, waited, who)
 	if n == nil {
@@ -123,7 +123,7 @@ func (w *Watch) Acquire(ctx context.Context, kind, name string, call func(contex
 func Queued(ctx context.Context, ahead int) {
 	c, _ := ctx.Value(callKey{}).(*watched)
 	if c == nil || c.held.Load() {
-		return // Nobody looks, or the context is that of another hold.
+		return // Nobody looks, or the context is another hold's.
 	}
 	if ahead >= 0 {
 		c.place.Store(int64(ahead))
@@ -137,7 +137,7 @@ func Queued(ctx context.Context, ahead int) {
 func Hold(ctx context.Context, how lease.Terms) (context.Context, lease.Terms) {
 	c, _ := ctx.Value(callKey{}).(*watched)
 	if c == nil || !c.held.CompareAndSwap(false, true) {
-		return ctx, how // Nobody looks, or the context is that of another hold.
+		return ctx, how // Nobody looks, or the context is another hold's.
 	}
 	c.silence()
 	ctx = c.Granted(ctx, how.Token, how.Waited, "")

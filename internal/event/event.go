@@ -404,7 +404,7 @@ func (e *Event) endAll(x *core.Input, why error) {
 	}
 }
 
-// Outstanding calls a function with the waiters of which the server may have something after a time.
+// Outstanding calls a function with the waiters that the server may still know after a time.
 func (e *Event) Outstanding(now time.Time, waiter func(*Waiter)) {
 	for _, w := range e.waiters.All() {
 		if w.Left(now).After(now) {

@@ -47,7 +47,7 @@ var joining = []*unicode.RangeTable{
 	unicode.Kannada, unicode.Malayalam, unicode.Sinhala, unicode.Khmer, unicode.Myanmar, unicode.Tibetan,
 }
 
-// Who is what operators see of a client, as name@host#pid: its own name, or else that of the program.
+// Who is what operators see of a client, as name@host#pid: its own name, or else the program's.
 func Who(name string) string {
 	if name == "" {
 		name = filepath.Base(os.Args[0])
@@ -67,8 +67,8 @@ func Who(name string) string {
 	return fmt.Sprintf("%.64s@%.64s#%d", clean(name), clean(host), os.Getpid())
 }
 
-// Check says why a name cannot be used. Refused reports the characters that an engine cannot take beside those that
-// no name may have; nil if it takes all.
+// Check says why a name cannot be used. Refused reports further characters that an engine cannot take, in addition to
+// those refused in every name; nil if it takes all others.
 func Check(name string, refused func(rune) bool) error {
 	switch {
 	case name == "":

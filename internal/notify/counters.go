@@ -12,7 +12,7 @@ type Counters struct {
 	Rejoined, Missed, Suspected, Skipped, Expired, Differs, Late, Stepped, Forged, TwoMasters, Refused atomic.Uint64
 }
 
-// Now is what they show, but for Subscribes.
+// Now is what they show, except Subscribes.
 func (c *Counters) Now() observe.Stats {
 	return observe.Stats{
 		Asks: c.Asks.Load(), Ends: c.Ends.Load(), Renewals: c.Renewals.Load(), Checks: c.Checks.Load(),

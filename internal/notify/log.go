@@ -29,7 +29,7 @@ type logger struct {
 	records chan logged
 	dropped atomic.Uint64
 
-	differ       sync.Map // names of which observe.Differs is written already, as it is told of each request
+	differ       sync.Map // names whose observe.Differs is written already, as each request tells it
 	differing    atomic.Int64
 	warned, once sync.Once
 	end          chan struct{}

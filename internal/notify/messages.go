@@ -27,6 +27,6 @@ var messages = map[observe.Moment]string{
 	observe.Missed:        "headwaiter: no message told of a grant, and a look found it",
 	observe.Suspected:     "headwaiter: the server says that this client let a lease run out",
 	observe.GivenBack:     "headwaiter: gave a grant back, because its call had ended",
-	observe.Differs:       "headwaiter: clients state different numbers of permits, and that of the newest client counts",
+	observe.Differs:       "headwaiter: clients state different numbers of permits, and the newest client's number counts",
 	observe.TwoMasters:    "headwaiter: two may hold one lock",
 }

@@ -27,7 +27,7 @@ type Notifier struct {
 	warned   sync.Once
 }
 
-// New returns what tells an observer and writes a log, of which either may be nil; nil if both are.
+// New returns what tells an observer and writes a log, one or both of them nil; nil if both are.
 func New(to observe.Observer, log *slog.Logger, held, waited time.Duration, who string) *Notifier {
 	l := newLogger(log)
 	var all []observe.Observer

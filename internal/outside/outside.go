@@ -22,7 +22,7 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// A Wiring is how a client reaches its servers beside the protocol.
+// A Wiring is how a client reaches its servers outside the protocol.
 type Wiring struct {
 	Redis   rueidis.Client       // for commands that are no requests of the protocol
 	Made    rueidis.ClientOption // what its connections were made with; nothing where they are not its own
@@ -74,7 +74,7 @@ type Name struct {
 // inspectQueue is how many waiters an inspection names.
 const inspectQueue = 100
 
-// Inspect tells who holds and who waits. The arguments are what the script wants beside the number of tickets to tell.
+// Inspect tells who holds and who waits. The arguments are what the script wants after the number of tickets to tell.
 func (w Wiring) Inspect(ctx context.Context, n Name, args []string) (lease.Info, error) {
 	v, err := w.view(ctx, n, append([]string{strconv.Itoa(inspectQueue)}, args...))
 	if err != nil {
@@ -131,7 +131,7 @@ func (w Wiring) view(ctx context.Context, n Name, args []string) (lua.View, erro
 	}
 }
 
-// InspectAll is Inspect of many names, in one round trip for those at one node. It tells so many tickets of each.
+// InspectAll is Inspect of many names, in one round trip for those at one node. It tells at most that many tickets of each.
 func (w Wiring) InspectAll(ctx context.Context, names []Name, tickets int) ([]lease.Info, []error) {
 	begun := time.Now()
 	args := []string{strconv.Itoa(tickets), "0"} // 0 is the limit of a name that nobody has used.
@@ -216,9 +216,9 @@ func (w Wiring) Name(ctx context.Context, infos ...lease.Info) {
 // Took gets an answer to a request, and the token that it tells of.
 type Took = func(n *conn.Node, a conn.Attempt, r wire.Head, token uint64)
 
-// Free frees a name by force. A token other than 0 limits that to the hold with it, and where several may hold a ticket to
-// that of the ticket. floor tells the highest token that the client has seen; took gets each answer, with the
-// token that it tells of. unwoken says that the next waiter was not told.
+// Free frees a name by force. A token other than 0 limits that to the hold with this token; where several may hold, a
+// ticket limits it to that ticket's hold. floor tells the highest token that the client has seen; took gets each answer,
+// with its token. unwoken says that the next waiter was not told.
 func (w Wiring) Free(ctx context.Context, n Name, h lease.Holder, floor func() string, took Took) (freed lease.Holder, unwoken bool, err error) {
 	which := strconv.FormatUint(h.Token, 10)
 	if n.Proto.Several() {

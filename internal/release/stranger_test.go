@@ -117,7 +117,7 @@ func (s stranger) run(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// downloaded returns the modules of which the stranger has got more than go.mod.
+// downloaded returns the modules that the stranger has got as more than a go.mod.
 func (s stranger) downloaded(t *testing.T) []string {
 	t.Helper()
 	var found []string
@@ -215,7 +215,7 @@ func TestAReleaseIsOneCommitAndATagForEachModule(t *testing.T) {
 	require.Equal(t, tags, strings.Fields(tagged))
 	parent, err := run(copied, "git", "rev-parse", version+"^{commit}~", "main")
 	require.NoError(t, err)
-	require.Len(t, slices.Compact(strings.Fields(parent)), 1, "the commit of the release follows that of the branch")
+	require.Len(t, slices.Compact(strings.Fields(parent)), 1, "the commit of the release follows the branch's last")
 
 	_, err = run(copied, "git", "checkout", "--quiet", version)
 	require.NoError(t, err)
@@ -250,7 +250,7 @@ func TestAChangeThatBreaksUsersIsFound(t *testing.T) {
 	said, err = api("v0.1.0")
 	require.NoError(t, err, "the first release: %s", said)
 
-	// The commit of a release is one behind what it releases.
+	// The commit of a release comes after the one that it releases.
 	_, err = run(copied, "git", "commit", "--quiet", "--allow-empty", "--message", "release v0.1.0")
 	require.NoError(t, err)
 	_, err = run(copied, "git", "tag", "v0.1.0")

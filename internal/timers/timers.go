@@ -24,7 +24,7 @@ type Timers struct {
 	done    chan struct{} // closed when the loop has ended
 }
 
-// A Batch collects what is due at one moment, for the flush behind it.
+// A Batch collects what is due at one moment, for the flush after it.
 type Batch[T any] struct {
 	mu  sync.Mutex // guards due; nothing is called under it
 	due []T

@@ -36,7 +36,7 @@ func (r Row) Styled(text string) string {
 	return r.Style + text + reset
 }
 
-// A Screen draws in the same place of a terminal again and again, and leaves the last drawing behind.
+// A Screen draws in the same place of a terminal again and again, and leaves the last drawing there.
 type Screen struct {
 	Out   io.Writer
 	Size  func() (width, height int, err error)

@@ -63,8 +63,8 @@ type Grant struct {
 	Until  int64 // server µs
 }
 
-// A Tuple is a reply as it comes: twelve words, of which the scripts of a queue say what their names say, and other
-// scripts something else in the same places. What that is only the kinds of reply below know; the models of the scripts
+// A Tuple is a reply as it comes: twelve words. The scripts of a queue give them the meanings of their names here, and
+// other scripts other meanings. Only the kinds of reply below know these; the models of the scripts
 // write tuples too.
 type Tuple struct {
 	Status  Status
@@ -125,7 +125,7 @@ type Reply struct {
 	Status  Status
 	Now     int64  // server µs
 	Token   uint64 // the last that the lock has given
-	Until   int64  // server µs: the end of the present lease, or of the mark behind which the lock is free
+	Until   int64  // server µs: the end of the present lease, or of the mark until which the lock stays free
 	Place   int64  // how many are ahead, the holder among them; -1: not queued
 	Waiting int    // tickets, or an estimate of the clients, that wait
 	Arrival int64  // with which the ticket waits

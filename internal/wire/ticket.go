@@ -19,7 +19,7 @@ const (
 	Party     = 'b' // one that meets others at a barrier, waits at a latch, or observes an election
 )
 
-// AllReaders is what a writer takes of a read-write lock, of which a reader takes 1.
+// AllReaders is what a writer takes of a read-write lock; a reader takes 1.
 const AllReaders = 1 << 30
 
 // A Ticket is what one waiting call is called in the queue. Its text carries what whoever hands on must
@@ -56,7 +56,7 @@ const (
 // when it asked.
 type Vote struct{ Call, Token uint64 }
 
-// String is the vote as it stands behind the number of a ticket: digits, always as many.
+// String is the vote as it is written after the number of a ticket: digits, always as many.
 func (v Vote) String() string {
 	return fmt.Sprintf("%0*d%0*d", callDigits, v.Call, tokenDigits, v.Token)
 }
@@ -100,7 +100,7 @@ func TicketLease(ticket string) time.Duration {
 	return lease
 }
 
-// TicketTerms returns the lease of a ticket and that of a grant by message, 0 if it is not the text of one.
+// TicketTerms returns the leases of a ticket and of a grant to it by message, 0 if it is not the text of a ticket.
 func TicketTerms(ticket string) (lease, grant time.Duration) {
 	fields := strings.Split(ticket, ":")
 	if len(fields) != 6 {
