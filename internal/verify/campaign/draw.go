@@ -30,8 +30,8 @@ func titled(worker string) string {
 	return worker
 }
 
-// drawn is the history that is drawn: that of the lock with most holds, and from when to when: around the fault behind
-// which it took longest until somebody held.
+// drawn is the history to draw: the lock with most holds, and from when to when: around the fault after which it took
+// longest until somebody held.
 func (s story) drawn() (h *check.History, from, to time.Duration) {
 	h = slices.MaxFunc(s.histories, func(a, b *check.History) int {
 		if (a.Permits == 1) != (b.Permits == 1) {

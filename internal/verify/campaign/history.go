@@ -41,7 +41,7 @@ func storyOf(lines []evidence.Line) (s story, err error) {
 				return s, err
 			}
 			s.histories = append(s.histories, h)
-		case l.Fault != "" && l.Fault != evidence.GaveUp: // Of which the time is not known.
+		case l.Fault != "" && l.Fault != evidence.GaveUp: // The time of giving up is not known.
 			s.faults = append(s.faults, l)
 		}
 	}
@@ -78,7 +78,7 @@ func judgeFiles(w io.Writer, files []string) error {
 			judged, wrong := h.Judge(time.Minute)
 			verdict := "legal"
 			if len(h.Forgot) > 0 {
-				verdict = "legal but for whom the server forgot, whose tokens rise"
+				verdict = "legal except for forgotten holders, whose tokens rise"
 			}
 			if len(wrong) > 0 {
 				bad++

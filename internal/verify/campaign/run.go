@@ -23,7 +23,7 @@ import (
 type part struct{ name, folder, tests, does string }
 
 var parts = []part{
-	{"clients", "chaos", faults("clients"), "processes with locks, semaphores and read-write locks, of which some are killed, stopped, starved, closed; calls that give up; clocks that jump"},
+	{"clients", "chaos", faults("clients"), "processes with locks, semaphores and read-write locks, some killed, stopped, starved, closed; calls that give up; clocks that jump"},
 	{"servers", "chaos", faults("servers"), "the same load on servers that restart, forget, stall, refuse, fill up, are demoted, cut connections"},
 	{"network", "chaos", faults("network"), "the same load on networks that lose, delay, double and cut"},
 	{"primitives", "check", `InTrouble$`, "locks, cohorts, several names, batches, stripes, elections, reentrant and read-write locks and semaphores, half of the clients on a network in trouble"},
@@ -45,7 +45,7 @@ const (
 	// shortest and longest are how long the soak may last.
 	shortest = 20 * time.Second
 	longest  = 20 * time.Minute
-	// limit is how long the tests of a part may last, but for the soak's time.
+	// limit is how long the tests of a part may last, in addition to the soak's time.
 	limit = 90 * time.Minute
 )
 

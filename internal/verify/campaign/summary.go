@@ -113,7 +113,7 @@ func (s *summary) add(on server, p part, lines []evidence.Line, output []byte, e
 	return failed
 }
 
-// embedded reports whether a case ran on the server in Go, which redistest.Each takes beside the real one.
+// embedded reports whether a case ran on the server in Go, which redistest.Each takes in addition to the real one.
 func embedded(test string) bool { return slices.Contains(strings.Split(test, "/"), "miniredis") }
 
 // longReason is how much of the reason of a failure is on the page.

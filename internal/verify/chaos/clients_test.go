@@ -24,7 +24,7 @@ func (r *run) keeper(name string, lasts time.Duration) (*crowd.Crowd, crowd.Even
 	return c, c.Await(crowd.Held, 1, kit.Patience)[0]
 }
 
-// crowd starts a process beside the load.
+// crowd starts a process in addition to the load.
 func (r *run) crowd(p crowd.Plan) *crowd.Crowd {
 	r.Helper()
 	p.Addr = r.server.Addr()
@@ -245,7 +245,7 @@ func nothingIsLeftOfARound(t *testing.T) {
 	cycles := either(1_500, 2_500_000)
 	r := begin(t, ownClock, ends("expired"), func(o *options) {
 		o.processes, o.plan.Cancel, o.plan.Hold = 3, 300, 3*time.Millisecond
-		if long() { // As fast as it goes: so many names that Redis has something to do while one waits for the end of a lease.
+		if long() { // As fast as it goes: with enough names to keep Redis busy while one waits for the end of a lease.
 			o.plan.Hold, o.plan.Clients = time.Millisecond, 1
 			for i := range 63 {
 				o.plan.Names = append(o.plan.Names, fmt.Sprint("load", i))

@@ -159,7 +159,7 @@ func hearsOfForce(t *testing.T, option rueidis.ClientOption, c *headwaiter.Clien
 	heard := c.Stats().Messages
 	kit.Eventually(t, "the client to hear on its own channel", func() bool {
 		cmd := other.B().Publish().Channel(lua.ClientChannel("headwaiter", c.ID())).Message("F x x").Build()
-		_ = other.Do(context.Background(), cmd).Error() // Behind a failover a node may be gone.
+		_ = other.Do(context.Background(), cmd).Error() // After a failover a node may be gone.
 		return c.Stats().Messages > heard
 	})
 }
@@ -300,7 +300,7 @@ func sent(t *testing.T, n *redistest.Node) (calls int) {
 	return calls
 }
 
-// The node that a slot leaves ends the subscriptions: those who wait hear at the new one.
+// The node that a slot leaves ends the subscriptions: waiters hear at the new one.
 func waitersHearWhereTheirSlotHasGone(t *testing.T) {
 	s := redistest.Cluster(t)
 	a, b := kit.Dial(t, s), kit.Dial(t, s)

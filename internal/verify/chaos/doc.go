@@ -3,7 +3,7 @@
 // messages and replies vanish, memory runs out, clocks jump, masters are replaced, slots move.
 //
 // The cases are one table, in table_test.go, by part of the campaign and row of the catalogue of faults: C clients, S servers,
-// N network and messages. A row that is shown beside the code that it is about names those tests. One runner, TestFaults, runs
+// N network and messages. A row that is shown next to its code names those tests. One runner, TestFaults, runs
 // the table:
 //
 //	go test -run TestFaults/servers/S1_ ./internal/verify/chaos   # one row
@@ -13,7 +13,7 @@
 //
 // Most cases go like this. A load of several processes has made 100 acquisitions; the fault; the recovery, after which every
 // worker that lives must get in; and then the judgement over all that was recorded: no two holders who were certain at one
-// moment, tokens that rise, every holder told in time, nothing left behind in the server nor in the processes.
+// moment, tokens that rise, every holder told in time, nothing left over in the server or in the processes.
 //
 // The long form (CHAOS_LONG, and DEPLOY_ROUNDS of failovers) repeats what depends on chance, and holds recoveries to bounds
 // below a second. `make campaign` runs both forms on several servers, and counts what was seen.

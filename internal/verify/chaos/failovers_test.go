@@ -39,7 +39,7 @@ type failover struct {
 // A shaker makes failovers of a deployment under load, of several kinds in turn. replace tells who led, in their order.
 type shaker struct {
 	what     string
-	replicas int // of a master, all of which must know of a hold where that is asked for
+	replicas int // of a master: all must know of a hold where that is asked for
 	names    []string
 	start    func(t *testing.T) (option func(client int) rueidis.ClientOption, replace func(t *testing.T, tr *traffic, how string) (led []string))
 	kinds    []string
@@ -151,7 +151,7 @@ func halves(t *testing.T) (func(int) rueidis.ClientOption, func(*testing.T, *tra
 		next.Do("REPLICAOF", "NO", "ONE")
 		ways[0].lead(next.Addr())
 		follow(spare, next)
-		tr.flows(t, 0) // Behind the leases of those who held when it happened.
+		tr.flows(t, 0) // After the leases of the holders when it happened.
 		ways[1].lead(next.Addr())
 		nobody(old)
 		servers = []*redistest.Server{next, spare, old}
@@ -173,7 +173,7 @@ type part struct {
 var failovers page
 
 // cases make failovers while clients take turns, and judge what the holders saw: where all replicas must know of a hold and
-// of its renewals, nobody holds beside somebody who was not told. Without that, and after a takeover, such overlaps are
+// of its renewals, nobody holds together with a holder that was not told. Without that, and after a takeover, such overlaps are
 // counted for the page.
 func (p *page) cases() (all []fault) {
 	for _, s := range shakers {
@@ -236,7 +236,7 @@ func (tr *traffic) judge(t *testing.T, made []failover) []*count {
 type count struct {
 	how       string
 	failovers int
-	holds     int           // from the beginning of such a failover to that of the next
+	holds     int           // from the beginning of such a failover to the next one's
 	lost      int           // of these, told
 	untold    int           // pairs of holds that lay over each other
 	longest   time.Duration // of these
@@ -288,8 +288,8 @@ func counted(holds []seen, made []failover) (counts []*count) {
 	return counts
 }
 
-// unexcused says what is wrong with holds beside these failovers: who held by nobody's word, or longer than certain,
-// and all overlaps but those of holds by the two masters of one failover.
+// unexcused says what is wrong with the holds around these failovers: holds by nobody's word, or longer than certain, and
+// all overlaps except of holds by the two masters of one failover.
 func unexcused(holds []seen, failovers []failover) (wrong []string) {
 	for _, s := range holds {
 		switch {

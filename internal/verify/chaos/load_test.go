@@ -179,7 +179,7 @@ func (c *process) finish(t testing.TB) remainder {
 // load is the processes that work while a fault happens.
 type load []*process
 
-// newLoad starts so many processes.
+// newLoad starts n processes.
 func newLoad(t testing.TB, n int, p plan) load {
 	t.Helper()
 	var l load

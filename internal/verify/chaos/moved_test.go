@@ -97,7 +97,7 @@ type moving struct {
 	cut           *headwaiter.Client // through this:
 	proxy         *faults.Proxy
 
-	queued   int64 // when the call behind the hold was made
+	queued   int64 // when the call that waits for the hold was made
 	history  []hold
 	spans    []span // from the end of a transit, or of the lease of a dead process, to the next hold
 	early    int    // faults before the hand-over was answered, or the adoption
@@ -176,13 +176,13 @@ func (m *moving) cutting(run func()) {
 	both.Wait()
 }
 
-// queue makes the call behind the hold.
+// queue makes the call that waits for the hold.
 func (m *moving) queue() *kit.Call[*lease.Lease] {
 	m.queued = evidence.Now()
 	return queued(m, m.lock(m.waiter), 1)
 }
 
-// give takes the lock, with somebody behind, and hands it over.
+// give takes the lock, with a waiter in the queue, and hands it over.
 func (m *moving) give(c *headwaiter.Client, how func(func())) (text string, next *kit.Call[*lease.Lease]) {
 	m.Helper()
 	called := evidence.Now()
@@ -221,7 +221,7 @@ func (m *moving) adopt(c *headwaiter.Client, text string, how func(func())) {
 	require.ErrorIs(m, kit.Err(fairlock.Adopt(m.Context(), m.other, text)), lease.ErrAdopted)
 }
 
-// over waits for who is behind, which holds when the time of what is there now is over, and not before.
+// over waits for the next call, which holds when the time of the present hold is over, and not before.
 func (m *moving) over(next *kit.Call[*lease.Lease]) {
 	m.Helper()
 	time.Sleep(2 * moment) // What was under way when a process died has arrived.

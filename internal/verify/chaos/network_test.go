@@ -32,7 +32,7 @@ func wakeUpsAreLost(t *testing.T, r *run) {
 		c := queued(t, waiter, 1)
 		// The second look comes soon, for what may have been missed before it heard. From then on they are rare.
 		kit.Eventually(t, "the second look", func() bool { return client.Stats().Checks >= 2 })
-		kit.Waiting(t, 1, waiter.Inspect) // Behind that look, on the same connection.
+		kit.Waiting(t, 1, waiter.Inspect) // After that look, on the same connection.
 		p.LosePushes(1, kit.Notices(wire.MessageGrant))
 		since := time.Now()
 		l = kit.Next(t, l, c)
@@ -213,7 +213,7 @@ func theNetworkIsSlow(t *testing.T, r *run) {
 	const oneWay = 25 * time.Millisecond
 	thin := faults.NewProxyOf(t, r.server.Addr(), faults.Wire{Read: func(b *bufio.Reader) ([]byte, error) {
 		raw, err := faults.Raw.Read(b)
-		time.Sleep(time.Duration(len(raw)) * time.Second / (1 << 20)) // So many bytes a second each way, of each connection.
+		time.Sleep(time.Duration(len(raw)) * time.Second / (1 << 20)) // 1 MiB a second each way, of each connection.
 		return raw, err
 	}})
 	p := faults.NewProxy(t, thin.Addr())

@@ -178,9 +178,9 @@ type wait struct {
 	turns      int
 }
 
-// add notes a hold, behind all that were released before it began, and says what is wrong with the wait for it. The
+// add notes a hold, after all that were released before it began, and says what is wrong with the wait for it. The
 // holders sleep, so how long they held is no matter of the lock's, but how many they were, and the time between them is:
-// no more than mostIdle, beside the time in which the machine stood still.
+// no more than mostIdle, and the time in which the machine stood still.
 func (x *waits) add(h stay, called, stood time.Duration) string {
 	w := wait{took: h.got - called}
 	w.idle = w.took
@@ -205,7 +205,7 @@ func (x *waits) add(h stay, called, stood time.Duration) string {
 	return ""
 }
 
-// a wait behind n others, each of whom holds for that long with a pause behind.
+// after returns a wait behind n others, each with a hold and a pause after it.
 func after(n int, holds, pause, stood time.Duration) string {
 	var x waits
 	at := time.Duration(0)
@@ -259,8 +259,9 @@ var bounds = map[string]time.Duration{
 	restart: time.Second, handOff: 100 * time.Millisecond, unadopted: 200 * time.Millisecond,
 }
 
-// mostOf is the bound of a single case of a kind: that of the kind, unless chance makes up most of it. Who lost its
-// connection hears again within 200 ms, spread evenly, and then needs no longer than a hand-off may take. Beside other cases
+// mostOf is the bound of a single case of a kind: the kind's own, unless chance makes up most of it. A client that lost
+// its connection hears again within 200 ms, spread evenly, and then needs no longer than a hand-off may take. With other
+// cases running
 // it is a second, which is still less than a look takes that was needed.
 func mostOf(kind string) time.Duration {
 	bound := bounds[kind]

@@ -125,7 +125,7 @@ func begin(t *testing.T, changes ...func(*options)) *run {
 	return r
 }
 
-// goesOn waits until the load has held so many times more.
+// goesOn waits until the load has held that many times more.
 func (r *run) goesOn(times int) {
 	r.Helper()
 	n := r.load.count()

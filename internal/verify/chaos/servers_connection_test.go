@@ -22,7 +22,7 @@ import (
 	"github.com/headwaiter/headwaiter/semaphore"
 )
 
-// every does something so many times, with a pause after each.
+// every does something that many times, with a pause after each.
 func every(pause time.Duration, times int, do func()) {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
@@ -95,7 +95,7 @@ func itRefusesConnections(t *testing.T, r *run) {
 	p := kit.Proxy(t, r.server)
 	m := fairlock.New(r.dial(kit.Through(p)), "full")
 	l, inside := granted(t, fairlock.New(r.dial(), "full")), newInside(t, r.server)
-	inside.do("CONFIG", "SET", "maxclients", "1") // Those who are there stay.
+	inside.do("CONFIG", "SET", "maxclients", "1") // Connected clients stay.
 	p.Cut()
 	err := lockFor(t, m, 2*time.Second)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -174,7 +174,7 @@ func idleConnectionsAreCut(t *testing.T, r *run) {
 }
 
 const (
-	// short is how long to wait for replicas of which one is not there, and ample how long for those that are.
+	// short is how long to wait for replicas while one is not there, and ample how long for those that are.
 	short = 200 * time.Millisecond
 	ample = 3 * time.Second
 )
@@ -256,8 +256,8 @@ func aHoldThatReplicasDoNotKnowOfIsGivenBack(t *testing.T) {
 	kit.Release(t, l)
 }
 
-// The replica is cut off while the lock is held: then it knows of no later end than that of the last renewal that it has
-// acknowledged, and so the hold ends by then, though its master renews. Where it comes back in time nothing is lost.
+// The replica is cut off while the lock is held. It knows of no end later than the last renewal that it has acknowledged
+// says. So the hold ends by then, though its master renews. Where it comes back in time nothing is lost.
 func aHoldEndsWhereReplicasDoNotKnowOfItsRenewals(t *testing.T) {
 	const lasts = 6 * time.Second
 	set := redistest.Replicated(t, 1)
@@ -305,7 +305,7 @@ func callsWaitForReplicasTogether(t *testing.T) {
 	require.Less(t, s.CommandStats()["wait"], int64(640), "every call waited by itself")
 }
 
-// A master that was killed reads its file when it starts again, of which the last second may be missing by default.
+// A master that was killed reads its file when it starts again; by default the last second may be missing from it.
 func aHoldIsOnDisk(t *testing.T) {
 	s := redistest.Start(t, redistest.WithArgs("--appendonly", "yes", "--dir", t.TempDir()))
 	c, name := kit.Dial(t, s), kit.Name(t)

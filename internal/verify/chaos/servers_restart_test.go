@@ -300,7 +300,7 @@ func aServerThatComesUpEmptyDoesNotGrant(t *testing.T) {
 	kit.Release(t, third)
 }
 
-// Those who come behind a restart get their turns in their order, however many wait for the first one.
+// Calls that come after a restart get their turns in their order, however many wait for the first one.
 func theOrderOutlastsTheWaitBehindARestart(t *testing.T) {
 	s, name := redistest.Start(t), kit.Name(t)
 	options := []fairlock.Option{headwaiter.WithLease(3 * restartLease), headwaiter.WithSafeRestart()} // All are queued within it.

@@ -212,7 +212,7 @@ func (s *soak) watch() (all []sample) {
 func (s *soak) sample() sample {
 	x := sample{
 		redis: number(s.t, s.server.Text("INFO", "memory"), "used_memory"), channels: len(s.server.List("PUBSUB", "CHANNELS")),
-		keys: len(s.server.List("KEYS", "*{*")), // Beside who the clients are, which is forgotten in a minute.
+		keys: len(s.server.List("KEYS", "*{*")), // Without the clients' identities, which are forgotten in a minute.
 	}
 	if *lasts > brieflySoaked {
 		runtime.GC()

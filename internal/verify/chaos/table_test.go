@@ -22,7 +22,7 @@ import (
 )
 
 // A fault is a row of the table: what happens, in which part of the campaign, and what shows that it does no harm. A fault
-// whose case is beside the code that it is about has only the names of those tests.
+// whose case is next to its code has only the names of those tests.
 type fault struct {
 	row       string // part of the campaign, and the row of the catalogue of faults if there is one
 	what      string
@@ -36,7 +36,7 @@ type how struct {
 	load  []func(*options) // how that load differs from others
 	by    func(*testing.T)
 	brief bool // it is in the short form
-	alone bool // it measures recoveries, so in the long form nothing runs beside it
+	alone bool // it measures recoveries, so in the long form nothing else runs
 }
 
 func under(f func(*testing.T, *run), load ...func(*options)) *how { return &how{under: f, load: load} }
@@ -86,7 +86,7 @@ func TestFaults(t *testing.T) {
 }
 
 // table are the rows of the catalogue: C clients, S servers, N network and messages, I inputs and size, P the other
-// primitives, R Redlock. Behind them are the rest of the campaign and the deployments.
+// primitives, R Redlock. After them are the rest of the campaign and the deployments.
 var table = slices.Concat([]fault{
 	{"clients/C1", "a holder is killed", under(aHolderIsKilled).measures().short(), []string{"family.TestTheNextHoldsWhenTheLeaseOfAKilledProcessEnds", "fairlock.TestTheLeaseOfADeadHolderIsNotCutByWhoeverAsks"}},
 	{"clients/C2", "a holder is paused past its lease", under(aHolderIsPausedPastItsLease, ends("expired")), []string{"family.TestAProcessThatWasStoppedPastItsLeaseSeesTheLossAtItsFirstLook"}},

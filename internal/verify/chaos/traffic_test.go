@@ -64,7 +64,7 @@ const (
 	lastingHold  = 1500 * time.Millisecond
 )
 
-// newTraffic begins traffic: clients with a worker for each of the names, whose holds last for a lease and so many replicas must know of.
+// newTraffic begins traffic: clients with a worker for each of the names, whose holds last for a lease; the given number of replicas must know of each.
 func newTraffic(t *testing.T, option func(client int) rueidis.ClientOption, clients int, names []string, replicas int, lasts time.Duration) *traffic {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -129,16 +129,16 @@ func (tr *traffic) work(ctx context.Context, t *testing.T, client int, c *headwa
 }
 
 // flows waits until every lock was held again by every client since now, or by every second one from the given one on:
-// nobody is left behind.
+// nobody is left out.
 func (tr *traffic) flows(t *testing.T, half ...int) {
 	t.Helper()
 	since := time.Now()
-	behind := tr.behind(since, half...)
-	for len(behind) > 0 && time.Since(since) < kit.Patience {
+	late := tr.late(since, half...)
+	for len(late) > 0 && time.Since(since) < kit.Patience {
 		time.Sleep(time.Millisecond) // Between two looks at the counts.
-		behind = tr.behind(since, half...)
+		late = tr.late(since, half...)
 	}
-	if len(behind) == 0 {
+	if len(late) == 0 {
 		return
 	}
 	for _, c := range tr.clients {
@@ -148,32 +148,32 @@ func (tr *traffic) flows(t *testing.T, half ...int) {
 		info, err := fairlock.New(tr.clients[0], name).Inspect(t.Context())
 		t.Logf("%s: %+v %v", name, info, err)
 	}
-	t.Fatalf("left behind for %v: %v", time.Since(since), behind)
+	t.Fatalf("left behind for %v: %v", time.Since(since), late)
 }
 
-// behind tells who has not held since a time: names and numbers of clients.
-func (tr *traffic) behind(since time.Time, half ...int) []string {
+// late returns who has not held since a time: names and numbers of clients.
+func (tr *traffic) late(since time.Time, half ...int) []string {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	again := map[string]bool{}
 	for _, s := range slices.Backward(tr.holds) {
 		if s.to.Before(since) {
-			break // Those after it came later, but for what others were slower to tell.
+			break // Those after it came later, except what others were slower to tell.
 		}
 		again[fmt.Sprint(s.name, s.client)] = true
 	}
-	var behind []string
+	var late []string
 	for _, name := range tr.names {
 		for i := range tr.clients {
 			if len(half) > 0 && i%2 != half[0] {
 				continue
 			}
 			if who := fmt.Sprint(name, i); !again[who] {
-				behind = append(behind, who)
+				late = append(late, who)
 			}
 		}
 	}
-	return behind
+	return late
 }
 
 // end stops the traffic, closes the clients and returns what was seen, by the time of the grant.

@@ -101,7 +101,7 @@ func (s gate) Same(other State) bool {
 // generation tripped.
 const Forgotten = 1
 
-// Barrier is the model of a cyclic barrier of so many parties. A call is several steps: the party comes
+// Barrier is the model of a cyclic barrier of a number of parties. A call is several steps: the party comes
 // (arrive), in a place that counts down from parties-1 to 0; the last one lets all pass (pass), each once. Or
 // the generation is broken, by one who gives up (leave) or by a reset, and all who came learn that (break), as
 // do the parties that come until a reset. Who learns it may have come before, so its arrive is unknown. The Until of an
@@ -154,7 +154,7 @@ func (s gate) step(o Op, parties int) (next []State) {
 		ok = ok || o.Number == Forgotten || s.broken && !slices.Contains(s.came, o.Hold) && !slices.Contains(s.passes, o.Hold)
 		done.gone = merged(s.gone, []int{o.Hold})
 	case Leave:
-		// One who has not come, or has passed, leaves nothing behind.
+		// A party that has not come, or has passed, changes nothing.
 		ok = true
 		if slices.Contains(s.came, o.Hold) {
 			done = s.breaks(true)

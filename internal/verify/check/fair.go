@@ -31,11 +31,11 @@ func (s fair) find(hold int) int {
 	return slices.IndexFunc(s.queue, func(p place) bool { return p.hold == hold })
 }
 
-// Fair is the model of a lock that is given in the order of tickets. A call is two steps: it gets its ticket
-// (enqueue), and later the lock (acquire). The queue is in the order of the tickets, of which none comes twice;
-// the lock goes to the head. A ticket may be older than the queue that it comes into, as it is that of the
-// first ask, while its client could not hear yet. A leave takes a ticket out of the queue, or frees what it was
-// granted; that of a call which was given up has no return, as nobody waits for it.
+// Fair is the model of a lock that is given in the order of tickets. A call is two steps: it gets its ticket (enqueue),
+// and later the lock (acquire). The queue is in the order of the tickets, and each comes once; the lock goes to the head.
+// A ticket may be older than the queue that it comes into: it is the first ask's, sent while its client could not hear
+// yet. A leave takes a ticket out of the queue, or frees what it was granted. The leave of a call that was given up has
+// no return, as nobody waits for it.
 //
 // Histories of more than eight clients take too long; the order of holds (package judge) and [Truth] judge any number.
 var Fair = Model{

@@ -29,8 +29,8 @@ import (
 // queueSlack is how long a call may take to get its place on a machine that others use too.
 const queueSlack = 500 * time.Millisecond
 
-// clockSlack is what the wall clock of the server and that of the recorder may be apart: they are one clock,
-// read by two processes.
+// clockSlack is the most by which the wall clocks of the server and of the recorder may differ: they are one clock, read
+// by two processes.
 const clockSlack = 2 * time.Millisecond
 
 // fairHistory is the history of a lock with the places that its holds had in the queue, as the server tells.
@@ -61,8 +61,8 @@ func (a *arena) fairHistory() []Op {
 	return ops
 }
 
-// Eight clients whom nothing disturbs, of which two give up again and again: nobody is overtaken, and those who
-// wait get as much as each other.
+// Eight undisturbed clients, two of them giving up again and again: nobody is overtaken, and the waiters get as much as
+// each other.
 func TestALockIsFair(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		const clients, quitters, total = 8, 2, 90
@@ -110,7 +110,7 @@ func TestALockIsFair(t *testing.T) {
 const longAstray = 1500 * time.Millisecond
 
 // A client whose answers are slow asks in the background. A call that gives up meanwhile ends its ticket. If that
-// end comes before the ask it must come again soon: the ticket is in the queue, with nobody behind it (R1).
+// end comes before the ask it must come again soon: the ticket is in the queue, with no request left that ends it (R1).
 func TestACallThatGivesUpLeavesNoTicketBehind(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		name := kit.Name(t)
@@ -151,7 +151,7 @@ func TestACallThatGivesUpLeavesNoTicketBehind(t *testing.T) {
 		})
 		stop()
 		truth.Settle()
-		t.Logf("%d tickets came behind their ends, for up to %v", truth.Strays, truth.Astray)
+		t.Logf("%d tickets came after their ends, for up to %v", truth.Strays, truth.Astray)
 		require.Less(t, truth.Astray, longAstray)
 		require.Empty(t, truth.Wrong)
 	})
@@ -176,7 +176,7 @@ func TestALatchInTrouble(t *testing.T) {
 			_ = a.Count(name, lane, func() (int64, error) { return l.Count(ctx) })
 			wait(a.ctx, time.Duration(rng.IntN(10))*time.Millisecond)
 			a.expect(a.Down(name, lane, func() (int64, error) { return l.CountDown(ctx) }))
-			// When it is over, those who wait for one that has stopped to come give up.
+			// When it is over, parties that wait for a stopped one give up.
 			if a.expect(a.Wait(name, lane, func() error { return l.Wait(a.ctx) }), context.Canceled) {
 				passed.Add(1)
 			}
@@ -263,7 +263,7 @@ const (
 	troubleLasts = 1300 * time.Millisecond
 )
 
-// arena is a server, clients of which half have a network in trouble, and a recorder.
+// arena is a server, clients, half of them with a network in trouble, and a recorder.
 type arena struct {
 	*Recorder
 	t       *testing.T
@@ -281,8 +281,8 @@ type arena struct {
 	errors []error    // that nobody expects
 }
 
-// newArena makes so many clients for the use of one name. Where it is that of a lock or of permits, what the
-// server does to it is followed.
+// newArena makes that many clients for the use of one name. For a lock or permits it follows what the server does to the
+// name.
 func newArena(t *testing.T, s redistest.Backend, clients int, p *lua.Protocol, limit int64) *arena {
 	t.Helper()
 	a := &arena{t: t, server: s, Recorder: NewRecorder(), proxy: kit.Proxy(t, s), stop: func() {}}

@@ -21,8 +21,8 @@ type History struct {
 	Holds   judge.Holds  `json:"-"`
 }
 
-// A piece of a history is so many holds, in the order of their tokens, and some of those before. To leave holds out of a
-// legal history leaves a legal one, so that a piece may be judged alone; what lies further apart is for
+// A piece of a history is a number of holds, in the order of their tokens, and some of the holds before. A legal history
+// without some of its holds is legal, so a piece may be judged alone; what lies further apart is for
 // [judge.Holds.Overlaps] and [judge.Holds.Tokens].
 const (
 	piece  = 1000

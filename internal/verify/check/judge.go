@@ -18,7 +18,7 @@ import (
 type Model struct {
 	Init func() State
 	Step func(s State, o Op) []State
-	// Bound, if not nil, gives operations without a return one behind which they cannot matter any more, and
+	// Bound, if not nil, gives operations without a return one after which they cannot matter any more, and
 	// leaves out those that never do. Each that is left open doubles what the search has to look through.
 	Bound func(ops []Op) []Op
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/headwaiter/headwaiter/striped"
 )
 
-// take makes a call for a hold, of which some are tries and some give up.
+// take makes a call for a hold; some calls are tries and some give up.
 func (a *arena) take(w Want, rng *rand.Rand, lock, try func(context.Context) (*lease.Lease, error)) (*Lease, bool) {
 	ctx, cancel := patient(rng)
 	defer cancel()
@@ -52,8 +52,7 @@ func TestALockInTrouble(t *testing.T) {
 	})
 }
 
-// Calls of one client pass the lock on among themselves, of which the server learns when the hold ends, by its last
-// token.
+// Calls of one client pass the lock on among themselves. The server learns of that when the hold ends, by its last token.
 func TestALockWithCohortsInTrouble(t *testing.T) {
 	const passes, mates = 3, 4
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
@@ -72,7 +71,7 @@ func TestALockWithCohortsInTrouble(t *testing.T) {
 	})
 }
 
-// judgeBesides judges holds of other names, of which nobody followed what the server did.
+// judgeBesides judges holds of other names, where nobody followed what the server did.
 func (a *arena) judgeBesides(names []string) {
 	a.t.Helper()
 	for _, name := range names {

@@ -52,7 +52,7 @@ const (
 
 func (o Outcome) String() string { return [...]string{"ok", "refused", "unknown"}[o] }
 
-// An Op is one operation on one object. The fields behind Outcome are those that the verb needs.
+// An Op is one operation on one object. The fields after Outcome are the ones that the verb needs.
 type Op struct {
 	Verb         Verb
 	Name         string // of the object; histories are judged name by name
@@ -98,7 +98,7 @@ func (o Op) step(now time.Duration, needs ...time.Duration) (t time.Duration, ok
 
 // bound is for models of holds. An acquire of unknown outcome never matters: it keeps nobody out, and what it may
 // take is free, or has a lease that is over, whose loss may be told without it. A release of unknown outcome does
-// not matter behind the end of the lease, and where one holds at a time not behind the return of a grant with a
+// not matter after the end of the lease, and where one holds at a time not after the return of a grant with a
 // higher token.
 func bound(ops []Op, exclusive bool) []Op {
 	ops = slices.DeleteFunc(slices.Clone(ops), func(o Op) bool { return o.Verb == Acquire && o.Outcome == Unknown })
@@ -106,7 +106,7 @@ func bound(ops []Op, exclusive bool) []Op {
 	return ops
 }
 
-// boundReleases gives releases of unknown outcome a return behind which they do not matter.
+// boundReleases gives releases of unknown outcome a return after which they do not matter.
 func boundReleases(ops []Op, exclusive bool) {
 	own, until := map[int]uint64{}, map[int]time.Duration{}
 	var grants []Op

@@ -44,8 +44,8 @@ func Semaphore(limit int64) Model {
 	}
 }
 
-// RWLock is the model of a read-write lock: one writer, or readers, whose tokens may be equal where they hold
-// beside each other. A downgrade leaves a writer its token, which no reader shares, as it has written.
+// RWLock is the model of a read-write lock: one writer, or readers, whose tokens may be equal where they hold together. A
+// downgrade leaves a writer its token, which no reader shares, as it has written.
 var RWLock = Model{
 	Init: func() State { return permits{} },
 	Step: func(s State, o Op) []State {

@@ -68,7 +68,7 @@ type Want struct {
 	Lane    int
 	Permits int64 // of a semaphore; 0 stands for 1
 	Shared  bool  // for reading
-	Writes  bool  // for writing, beside others that read
+	Writes  bool  // for writing, where other holds read
 	Try     bool
 	Value   int64 // that a candidate proclaims once it leads; 0 of what is no election
 }

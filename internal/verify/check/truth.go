@@ -32,11 +32,10 @@ type Grant struct {
 	shared  bool
 }
 
-// Truth replays what scripts did to one lock: that of [lua.Fairlock], [lua.Reentrant] and [lua.Election], with one owner, or
-// that of [lua.Semaphore] and [lua.RWLock], with permits. What is wrong it says at once and once: no grant
-// before the end of the one before, or above the limit; tokens that rise; nobody granted beside the queue, or
-// ahead of a ticket that stays in it. Clients that were dropped ahead of a grant are counted; whether they
-// were dead the test must know.
+// Truth replays what scripts did to one lock: one of [lua.Fairlock], [lua.Reentrant] and [lua.Election], with one owner,
+// or one of [lua.Semaphore] and [lua.RWLock], with permits. It reports each fault at once and once: a grant before the
+// end of the one before, or above the limit; tokens that do not rise; a grant outside the queue, or ahead of a ticket
+// that stays in it. Clients that were dropped ahead of a grant are counted; whether they were dead the test must know.
 //
 // It needs every command from the first use of the lock on, in their order. It keeps no more than what it
 // needs for the holds and tickets that there are, unless told to by Keep.
@@ -225,7 +224,7 @@ func (x *Truth) set(rest []string) {
 		x.Limit = int64(number(limit))
 	}
 	for i := 0; i+1 < len(rest); i += 2 {
-		// In the order of the script, which is that of the tokens.
+		// In the order of the script, which is the tokens' order.
 		if strings.Contains(rest[i], ":") {
 			x.record(rest[i], rest[i+1])
 		}
@@ -361,7 +360,7 @@ func (x *Truth) order(g *Grant) {
 	i := slices.IndexFunc(x.passed, func(t ticket) bool { return t.text == g.Ticket })
 	if i < 0 {
 		if len(x.queue) > 0 {
-			x.wrong("grant of %s beside a queue of %d", g.Ticket, len(x.queue))
+			x.wrong("grant of %s outside a queue of %d", g.Ticket, len(x.queue))
 		}
 		delete(x.queued, g.Ticket)
 		return
@@ -376,7 +375,7 @@ func (x *Truth) order(g *Grant) {
 }
 
 // Settle ends the replay of a script: what it took out of the queue and did not grant was dropped, unless the
-// script is about that ticket. The next script does the same; a test calls it once behind the last.
+// script is about that ticket. The next script does the same; a test calls it once after the last.
 func (x *Truth) Settle() {
 	for _, t := range x.passed {
 		if x.holders[t.text] == nil && !t.meant {

@@ -61,7 +61,7 @@ func TestTruthOfALock(t *testing.T) {
 		{"an older arrival goes ahead", []string{"@5", "ASK c:1", "ZADD QUEUE LT 10 c:1", "@10", "END a:1", "ZREM QUEUE c:1", own("c:1", 6, 10)}, ""},
 		{"a younger one changes nothing", []string{"@5", "ASK b:1", "ZADD QUEUE LT 40 b:1", "@10", "END a:1", "ZREM QUEUE c:1", own("c:1", 6, 10)}, "ahead of b:1"},
 		{"an inversion", []string{"@10", "END a:1", "ZREM QUEUE c:1", own("c:1", 6, 10)}, "ahead of b:1"},
-		{"one beside the queue", []string{"@10", "END a:1", "HDEL LOCK owner", "ASK d:1", own("d:1", 6, 10)}, "beside a queue of 2"},
+		{"one beside the queue", []string{"@10", "END a:1", "HDEL LOCK owner", "ASK d:1", own("d:1", 6, 10)}, "outside a queue of 2"},
 		{"a token that does not rise", []string{"@10", "END a:1", "ZREM QUEUE b:1", own("b:1", 5, 10)}, "token 5 after 5"},
 		{"one that gave up", []string{"@10", "END b:1", "ZREM QUEUE b:1", "END a:1", "ZREM QUEUE c:1", own("c:1", 6, 10)}, ""},
 	} {
@@ -185,7 +185,7 @@ func TestAHistoryThatIsWrongIsRefused(t *testing.T) {
 	first := past(5, 1, 1, 2, 9)
 	for what, c := range map[string]struct {
 		history History
-		always  bool // also where the server has forgotten those who held
+		always  bool // also where the server has forgotten the holders
 	}{
 		"two holders":      {historyOf(1, first, past(6, 1, 1, 8, 12)), false},
 		"a writer beside":  {historyOf(judge.Readers, first, past(6, judge.Readers, 1, 8, 12)), false},
@@ -201,7 +201,7 @@ func TestAHistoryThatIsWrongIsRefused(t *testing.T) {
 	}
 }
 
-// turns are holds one after the other, of which some piece is.
+// turns are holds one after the other, enough for a piece.
 func turns(n int) (holds []judge.Hold) {
 	for i := range n {
 		at := time.Duration(10 * i)
@@ -227,7 +227,7 @@ func TestEachPieceOfALongHistoryIsJudged(t *testing.T) {
 	judged, wrong := h.Judge(patience)
 	require.Empty(t, wrong)
 	require.Equal(t, 2*(3*piece+2*margin), judged)
-	h.Holds[2*piece].Called = h.Holds[2*piece].Got // The first of a piece, beside the last of the one before.
+	h.Holds[2*piece].Called = h.Holds[2*piece].Got // The first of a piece, together with the last of the one before.
 	last := &h.Holds[2*piece-1]
 	last.Deadline, last.Releasing, last.Released = last.Deadline+100, last.Got, last.Got+40
 	last.Releasing = h.Holds[2*piece].Got + 1

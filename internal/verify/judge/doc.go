@@ -23,7 +23,7 @@
 //	               writer a reader as soon as it is called, since nobody knows when it happens: [Hold.Shared],
 //	               [Hold.DowngradeCall].
 //	forgot         A server that lost what it knew (flush, restart without its data, failover, force) gives away what is held.
-//	               Who held then may hold beside others until told. Tokens still differ, and rise from call to call:
+//	               Its holders may overlap with others until told. Tokens still differ, and rise from call to call:
 //	               [Excuse], [Forgot].
 //	never certain  A reply that comes after the lease tells its caller that it holds nothing. It overlaps with nobody.
 //	tries          A try waits for nobody. It may be overtaken, and may not overtake: [Hold.Tried].

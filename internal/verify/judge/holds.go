@@ -97,7 +97,7 @@ func ByToken(a, b *Hold) int { return cmp.Or(cmp.Compare(a.Token, b.Token), byGo
 
 func byGot(a, b *Hold) int { return cmp.Compare(a.Got, b.Got) }
 
-// An Excuse reports whether at a moment a hold may stand of which the server does not know.
+// An Excuse reports whether a hold may stand at a moment though the server does not know of it.
 type Excuse func(h *Hold, at time.Duration) bool
 
 func (e Excuse) covers(h *Hold, at time.Duration) bool { return e != nil && e(h, at) }

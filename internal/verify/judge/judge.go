@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Wrong returns all that is wrong with holds of a server that never forgot, but for their order.
+// Wrong returns all that is wrong with holds of a server that never forgot, except their order.
 func (hs Holds) Wrong(limit int64) []string {
 	return slices.Concat(hs.Overlaps(limit, nil), hs.Tokens(limit, nil), hs.Losses())
 }
@@ -24,22 +24,22 @@ func (hs Holds) Overlaps(limit int64, excused Excuse) (wrong []string) {
 		there = slices.DeleteFunc(there, func(o *Hold) bool { return o.End() <= h.Got })
 		there = append(there, h)
 		var used int64
-		var beside []*Hold
+		var together []*Hold
 		for _, o := range there {
 			if !excused.covers(o, h.Got) {
-				used, beside = used+o.uses(h.Got), append(beside, o)
+				used, together = used+o.uses(h.Got), append(together, o)
 			}
 		}
 		if used > limit {
-			wrong = append(wrong, fmt.Sprintf("overlap: %d permits of %d are held at %v: %s", used, limit, h.Got, list(beside)))
+			wrong = append(wrong, fmt.Sprintf("overlap: %d permits of %d are held at %v: %s", used, limit, h.Got, list(together)))
 		}
 	}
 	return wrong
 }
 
-// Tokens returns where two holds have one token, unless both are for reading, and where a hold has a token below that of one
-// that came before it for certain: that was granted before its call or, where one of them excludes the other, was over
-// before it held.
+// Tokens returns where two holds have one token, unless both are for reading, and where a hold has a token below an
+// earlier hold's. A hold is earlier if it was granted before the other's call or, where one of them excludes the other,
+// was over before the other held.
 func (hs Holds) Tokens(limit int64, excused Excuse) (wrong []string) {
 	sorted := slices.DeleteFunc(hs.in(ByToken), func(h *Hold) bool { return h.Nothing || h.Token == 0 })
 	// Of those with lower tokens, the one that was called last, and the one that held last: of all, and of those that exclude
@@ -162,8 +162,8 @@ func after(calls []*Hold, at time.Duration) int {
 	return i
 }
 
-// Proven reports whether so many calls that were overtaken, of so many, prove that a lock does not keep its order. One may
-// have been held up on its way, which is nobody's fault; all who pass it count as one.
+// Proven reports whether this many overtaken calls, of all calls, prove that a lock does not keep its order. One may have
+// been held up on its way, which is nobody's fault; all that pass it count as one.
 func Proven(overtaken, calls int) bool { return overtaken > max(1, calls/500) }
 
 // Jain is Jain's index of fairness: 1 if all have the same share, 1/n if one of n has all.

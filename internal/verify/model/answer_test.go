@@ -215,7 +215,7 @@ func sameTwice(r Request, one, two wire.Tuple, first, second state) error {
 		return nil // The second proof is taken for one of what the first has found out.
 	}
 	if asks && one.Status == wire.Waiting && first.owner() == "" {
-		return nil // Behind a mark (R6), and now that it is queued itself its client is alive.
+		return nil // During a mark (R6), and now that it is queued itself its client is alive.
 	}
 	free := []string{"kept", "looked"}
 	if asks && ask.Arrival == 0 {

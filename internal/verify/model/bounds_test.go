@@ -32,7 +32,7 @@ func (p *player) must(t *testing.T, r Request) wire.Tuple {
 // queued puts silent tickets into the queue, whose grants would last 20 ms.
 func (p *player) queued(t *testing.T, size int, single bool) {
 	t.Helper()
-	p.server.Pass(int64(size)) // So that all arrive after those who are there.
+	p.server.Pass(int64(size)) // So that all arrive after the present tickets.
 	p.Now = p.server.Now()
 	require.NoError(t, p.crowd(step{Size: size, Single: single, Grant: 20}))
 }
@@ -61,7 +61,7 @@ func (p *player) held(t *testing.T) {
 	require.Equal(t, wire.Granted, p.must(t, p.asks("holder", 1, wire.Try)).Status)
 }
 
-// wait lets a client wait behind what is in the queue.
+// wait lets a client wait at the end of the queue.
 func (p *player) wait(t *testing.T, client string, hears bool) Ask {
 	t.Helper()
 	require.NoError(t, p.Hear(int(client[0]-'a'), hears))
@@ -152,8 +152,8 @@ func TestADeadProcessWithThousandsOfTicketsCostsNoGrantLease(t *testing.T) {
 	})
 }
 
-// behind queues two thousand silent tickets and a live one behind them, and lets a look be cut.
-func (p *player) behind(t *testing.T) Ask {
+// buried queues two thousand silent tickets and a live one after them, and lets a look be cut.
+func (p *player) buried(t *testing.T) Ask {
 	t.Helper()
 	p.queued(t, 2000, false)
 	waiter := p.wait(t, "a", true)
@@ -165,7 +165,7 @@ func (p *player) behind(t *testing.T) Ask {
 func TestATicketThatComesBackByACheckIsNotPassedOver(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *player) {
 		p.held(t)
-		waiter := p.behind(t)
+		waiter := p.buried(t)
 		first := lua.Arrival{Ticket: ticket("c", 9), Arrival: waiter.Arrival - 2*second}
 		reply := p.must(t, p.looks("c", wire.Hears, first))
 		require.Equal(t, []string{wire.StateGranted}, reply.States)
@@ -176,7 +176,7 @@ func TestATicketThatComesBackByACheckIsNotPassedOver(t *testing.T) {
 func TestATicketThatComesBackByAnAskIsNotPassedOver(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *player) {
 		p.held(t)
-		waiter := p.behind(t)
+		waiter := p.buried(t)
 		require.NoError(t, p.Hear(2, true))
 		ask := p.asks("c", 9, wire.Wait)
 		ask.Arrival = waiter.Arrival - 2*second
@@ -195,7 +195,7 @@ func TestATicketWhoseClientCallsIsNotPassedOver(t *testing.T) {
 		p.held(t)
 		p.queued(t, 10, false)
 		silent := p.wait(t, "c", false)
-		p.behind(t)
+		p.buried(t)
 		silent.NotAfter = p.later()
 		reply := p.must(t, silent)
 		require.Equal(t, wire.Granted, reply.Status, "R5: whoever calls is alive")
@@ -243,7 +243,7 @@ func TestOfThoseWhoBringLaterArrivalsNoneIsOvertaken(t *testing.T) {
 	})
 }
 
-// An arrival ahead of the clock may also be that of a low priority.
+// An arrival ahead of the clock may also come from a low priority.
 func TestALowPriorityLetsOthersPass(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *player) {
 		p.held(t)
@@ -258,7 +258,7 @@ func TestALowPriorityLetsOthersPass(t *testing.T) {
 	})
 }
 
-// The first look, for the second ticket, finds one waiter dead. What it has found serves the tickets behind, with those that
+// The first look, for the second ticket, finds one waiter dead. Its result also serves the later tickets, with those that
 // were let in.
 func TestOneLookServesAllTicketsOfACheck(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *player) {

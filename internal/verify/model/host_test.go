@@ -40,8 +40,8 @@ func startStandalone(t testing.TB) (h host, fill func(full bool)) {
 	return hostOf(t, s), s.Fill
 }
 
-// beside is a hold that lasts, to be renewed ahead of others by the same script.
-var beside = struct{ key, ticket, token string }{"beside", "beside:1:x:1:1:1", "1"}
+// other is a hold that lasts, to be renewed ahead of others by the same script.
+var other = struct{ key, ticket, token string }{"other", "other:1:x:1:1:1", "1"}
 
 func hostOf(t testing.TB, s stage.Host) host {
 	h := host{s, &lightly{}}
@@ -49,9 +49,9 @@ func hostOf(t testing.TB, s stage.Host) host {
 	return h
 }
 
-// besides makes the hold beside, which lasts a year.
+// besides makes the other hold, which lasts a year.
 func (h host) besides() error {
-	return h.Do("HSET", beside.key, "owner", beside.ticket, "token", beside.token, "until", stage.Decimal(h.Now()+365*24*60*minute)).Error()
+	return h.Do("HSET", other.key, "owner", other.ticket, "token", other.token, "until", stage.Decimal(h.Now()+365*24*60*minute)).Error()
 }
 
 // historic is a request to a lock that keeps a history, which only some scripts do.
@@ -151,7 +151,7 @@ func (h host) renewals(k lua.Keys, r Renew) (reply wire.Tuple, ok bool, err erro
 		phase = wire.RenewFinal
 	case r.Still:
 		_ = h.besides() // It is there already where memory is full.
-		keys, others, which, phase = []string{k.Queue, beside.key, k.Lock}, []string{beside.ticket, beside.token}, 2, wire.RenewStill
+		keys, others, which, phase = []string{k.Queue, other.key, k.Lock}, []string{other.ticket, other.token}, 2, wire.RenewStill
 	}
 	args := [][]string{others, others, others}
 	args[which] = []string{r.Ticket, stage.Decimal(r.Token)}

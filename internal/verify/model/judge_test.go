@@ -17,7 +17,7 @@ type happened struct {
 	line.Happened
 	request       Request
 	before, after state
-	back          int64 // by how much the clock is behind the latest time of an earlier script
+	back          int64 // by how much the clock is below the latest time of an earlier script
 }
 
 // judge holds what servers do against the invariants, whatever the model says.

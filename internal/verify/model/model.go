@@ -144,7 +144,7 @@ func (h *Hash) Fields() map[string]string {
 	return f
 }
 
-// State is what the keys of a server should hold, but for the history.
+// State is what the keys of a server should hold, except the history.
 func (m *Mutex) State(now int64) stage.State {
 	return append(stage.State{stage.Fields(m.Lock.Fields(), m.LockEnds, now)}, m.Keys(now)...)
 }

@@ -49,7 +49,7 @@ func keysOf(seed uint64) lua.Keys { return lua.Fairlock.Keys("model", fmt.Sprint
 // historyOf is how many ends a lock keeps: every second one a few.
 func historyOf(seed uint64) int { return int(seed % 2 * (1 + seed%5)) }
 
-// ready is a server with what the histories need beside their keys.
+// ready is a server with what the histories need in addition to their keys.
 func ready(t testing.TB, s stage.Host) stage.Host { return hostOf(t, s) }
 
 var plays = stage.Play[step]{

@@ -132,7 +132,7 @@ func TestAKeyOfAnotherTypeIsFoundBeforeTheFirstWrite(t *testing.T) {
 	})
 }
 
-// whole is the text of the keys, of which one that is of another type has none.
+// whole is the text of the keys; a key of another type has none.
 func (p *player) whole(t *testing.T, what string) string {
 	t.Helper()
 	s, err := p.server.state(p.Keys)
@@ -202,7 +202,7 @@ func TestTheFirstOfSeveralRenewalsProlongsItsKey(t *testing.T) {
 		require.NoError(t, server.Do("PEXPIRE", p.Keys.Lock, "20000").Error())
 		fill(true)
 		_, _, not, err := lua.Fairlock.Renewals.DecodeRenewals(server.Call([]string{first, p.Keys.Lock}, lua.Fairlock.Renewals, []string{
-			stage.Decimal(p.later()), "10000", "hs", beside.ticket, beside.token, short("a", 10*second), stage.Decimal(p.Highest),
+			stage.Decimal(p.later()), "10000", "hs", other.ticket, other.token, short("a", 10*second), stage.Decimal(p.Highest),
 		}), 2)
 		fill(false)
 		require.NoError(t, err)
@@ -210,7 +210,7 @@ func TestTheFirstOfSeveralRenewalsProlongsItsKey(t *testing.T) {
 		return kit.Got(server.Do("PTTL", p.Keys.Lock).AsInt64())(t)
 	}
 	require.Greater(t, left("nothing is there"), int64(50_000))
-	require.LessOrEqual(t, left(beside.key), int64(20_000))
+	require.LessOrEqual(t, left(other.key), int64(20_000))
 }
 
 // What a client knows of a hold's first renewal may have been lost in a failover: the hash says what was.
@@ -222,8 +222,8 @@ func TestAHoldWhoseFirstRenewalWasLostIsRenewedWhole(t *testing.T) {
 	require.NoError(t, server.besides())
 	require.NoError(t, server.Do("HSET", p.Keys.Lock, "phase", "granted").Error())
 	require.NoError(t, server.Do("PEXPIRE", p.Keys.Lock, "20000").Error())
-	_, _, not, err := lua.Fairlock.Renewals.DecodeRenewals(server.Call([]string{beside.key, p.Keys.Lock}, lua.Fairlock.Renewals, []string{
-		stage.Decimal(p.later()), "10000", "hs", beside.ticket, beside.token, short("a", 10*second), stage.Decimal(p.Highest),
+	_, _, not, err := lua.Fairlock.Renewals.DecodeRenewals(server.Call([]string{other.key, p.Keys.Lock}, lua.Fairlock.Renewals, []string{
+		stage.Decimal(p.later()), "10000", "hs", other.ticket, other.token, short("a", 10*second), stage.Decimal(p.Highest),
 	}), 2)
 	require.NoError(t, err)
 	require.Empty(t, not)
@@ -248,7 +248,7 @@ func TestAMemberThatIsNoTicketIsDropped(t *testing.T) {
 	})
 }
 
-// A ticket that a late ask has queued behind those whom it was ahead of comes to its place by a check, which a look with others
+// A late ask may have queued a ticket too far back. The ticket comes to its place by a check, which a look with others
 // leaves to it.
 func TestALookWithOthersLeavesALaterPlaceToACheck(t *testing.T) {
 	h, k := startEmbedded(t), keysOf(0)

@@ -53,7 +53,7 @@ func (c *call) open() {
 // keep lets all keys outlive the lease, two looks of the waiters and a token that is ahead, and not by much (I6).
 func (c *call) keep(waiting int) { c.keepAt(waiting, false) }
 
-// keepAt is keep at the end of a ticket, if so: then it is no matter how many wait, but for how much too long keys live.
+// keepAt is keep, at the end of a ticket if end is set. Then only keys that live much too long make it ask how many wait.
 func (c *call) keepAt(waiting int, end bool) {
 	need := max(c.Now, c.Ahead())
 	least := need
@@ -128,7 +128,7 @@ func (c *call) past(until int64, how string) {
 	c.Past, c.PastEnds = c.Past[:min(len(c.Past), c.History)], c.Now+pastLasts
 }
 
-// settle ends a lease that has run out, and cuts one that the server's clock has left behind.
+// settle ends a lease that has run out, and cuts one that lasts too long because the clock stepped back.
 func (c *call) settle() {
 	h := &c.Lock
 	if !c.held() {
@@ -248,7 +248,7 @@ func (c *call) advance() {
 	c.tidy()
 }
 
-// forget clears what passes have left behind.
+// forget clears what passes have stored.
 func (c *call) forget() {
 	c.Forget()
 	c.tidy()

@@ -25,8 +25,8 @@ var (
 	_ requestAll = EndAll{}
 )
 
-// together plays one history on several locks, each of which has a player. Beside the scripts for several those for
-// one go on.
+// together plays one history on several locks, each with a player. In addition to the scripts for several locks, the
+// scripts for one go on.
 type together struct {
 	server  host
 	players []*player

@@ -189,7 +189,7 @@ func (b *Bed) replace(name string, files map[string]string) (string, error) {
 	return at, os.WriteFile(at, text, 0o644)
 }
 
-// compile builds the test programs of packages into one folder, or that of one package into a file.
+// compile builds the test programs of packages into one folder, or one package's into a file.
 func (b *Bed) compile(ctx context.Context, overlay, to string, folders ...string) error {
 	args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", to}
 	for _, folder := range folders {

@@ -29,7 +29,7 @@ type Mutant struct {
 	Breaks  string // the rules and invariants of waitqueue/doc.go, or "" if it breaks none of these
 	File    string // with slashes, from the root
 	Package string // of the test, with slashes, from the root
-	Test    string // that must fail: a top-level test, perhaps with a subtest behind a slash
+	Test    string // that must fail: a top-level test, perhaps with a subtest after a slash
 	Old     string // in File exactly once
 	New     string
 }

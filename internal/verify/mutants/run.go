@@ -105,7 +105,7 @@ func (b *Bed) scripts(m Mutant) (string, error) {
 	return dir, os.WriteFile(filepath.Join(dir, filepath.FromSlash(name)), []byte(text), 0o644)
 }
 
-// environment is that of the tests. Programs that they build themselves have the same mutants.
+// environment is the environment of the tests. Programs that they build themselves have the same mutants.
 func (b *Bed) environment(overlay string) []string {
 	return append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay))
 }
@@ -113,7 +113,7 @@ func (b *Bed) environment(overlay string) []string {
 // test runs the test that a mutant names. It fails where the test cannot be run.
 func (b *Bed) test(ctx context.Context, program string, m Mutant, env []string, limit time.Duration) (Result, error) {
 	began := time.Now()
-	// A file, not a pipe: a process that a test leaves behind may keep a pipe open.
+	// A file, not a pipe: a process that outlives a test may keep a pipe open.
 	out, err := os.CreateTemp(b.dir, "output-")
 	if err != nil {
 		return Result{}, err

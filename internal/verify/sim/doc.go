@@ -3,7 +3,7 @@
 //
 // A seed gives a [Plan]: who does what, with which pauses, and which faults come when. [Run] plays it in a
 // world where hours cost nothing, heals everything, sees that everybody who is alive gets in, closes the
-// clients, and looks for what is left behind. The judge compares what the callers saw with what was
+// clients, and looks for leftovers. The judge compares what the callers saw with what was
 // promised under the faults that there were.
 //
 //	plan.go, draw.go     what is to happen, from the seed alone
@@ -45,7 +45,7 @@
 //	error       only errors that a fault explains
 //	stuck       after the healing everybody alive gets in, within a lease and slack
 //	leaves      a client that closes while its calls are on their way has nothing at the server when its Close has no error
-//	left behind no subscriptions, connections, goroutines; two minutes later no keys, but for the ids of requests
+//	left over   no subscriptions, connections, goroutines; two minutes later no keys, but for the ids of requests
 //
 // # What it is not
 //

@@ -18,7 +18,7 @@ type draw struct {
 // Draw returns the plan of a seed; with kinds, one for these primitives alone.
 func Draw(seed uint64, only ...Kind) Plan { return Storm(seed, 1, only...) }
 
-// Storm returns the plan of a seed with so many times as many faults.
+// Storm returns the plan of a seed with times as many faults.
 func Storm(seed uint64, times int, only ...Kind) Plan {
 	d := &draw{Rand: rand.New(rand.NewPCG(seed, 0x6865616477616974)), plan: Plan{Seed: seed, Only: only, Storm: times, Servers: 1}, only: only}
 	d.plan.Length = d.span(3*time.Second, 9*time.Second)
@@ -254,8 +254,8 @@ func (d *draw) faults() {
 	slices.SortFunc(d.plan.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 }
 
-// bare cuts a client off from so many servers that its holds have no vote to spare, if it has any, and costs others their
-// data.
+// bare cuts a client off from just as many servers that its holds have no vote to spare, if it has any, and costs others
+// their data.
 func (d *draw) bare() {
 	client, few := d.IntN(len(d.plan.Clients)), pick(d, d.plan.Servers-1, d.plan.Servers)/2
 	for i := range few {

@@ -172,7 +172,7 @@ func (j *judge) returned(c *Call, o Object) {
 }
 
 // crowded reports whether as many others as may wait did so while a call was refused, or a moment before. The dead do not
-// count, nor those who have left, but where a fault may hide that from the server.
+// count, nor callers that have left, except where a fault may hide that from the server.
 func (j *judge) crowded(c *Call, o Object) bool {
 	if o.Limit == 0 || c.tries() || c.Final {
 		return false

@@ -91,7 +91,7 @@ func (j *judge) overtaken(calls []*Call) map[*Call][]*Call {
 	var holds rules.Holds
 	for _, c := range calls {
 		if c.Step.Do == Adopt {
-			continue // The turn is that of the hold.
+			continue // The turn is the hold's.
 		}
 		h := j.seen(j.plan.Objects[c.Object], c)
 		h.Token, h.Tried, h.Dead = 0, c.tries(), c.Dead // Readers who share a token are served one by one here.

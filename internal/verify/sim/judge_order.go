@@ -80,7 +80,7 @@ func (j *judge) cohorts(o Object, calls []*Call) {
 			others[b.Client] = append(others[b.Client], b)
 		}
 		most := o.Cohort
-		if o.Keep > 0 { // Behind an Unlock one may come ahead of the next call of the client.
+		if o.Keep > 0 { // After an Unlock one may come before the next call of the client.
 			most = max(most, 1)
 		}
 		for _, passed := range others {

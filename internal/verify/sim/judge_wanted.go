@@ -55,8 +55,8 @@ func (j *judge) toldBy(o Object, c, w *Call) (from, by time.Duration) {
 	if !disturbed(-1) {
 		return from, by
 	}
-	// What a lost message should have told, the next renewal does, if it finds the ticket: that of a client which is deaf
-	// is in the queue for a moment. There is no renewal after the last before the longest hold.
+	// If a message was lost, the next renewal tells, if it finds the ticket: a client that is deaf has its ticket in the
+	// queue for a moment only. There is no renewal after the last before the longest hold.
 	by += o.Lease/3 + handOff
 	if o.MaxHold > 0 || disturbed(LoseMessages) || j.touched(w.Client, w.Object, w.Begin-aftermath, by, func(t *Touch) bool { return t.Client != everyone }) != nil {
 		return 0, 0

@@ -86,7 +86,7 @@ func (a *actor) adopt(n *node, text string, s Step) {
 // unadopted reports whether it is as promised that a call has not adopted a hold.
 func (j *judge) unadopted(c *Call, o Object) bool {
 	takers, after := c.Step.path()
-	touched := slices.ContainsFunc(j.touches, func(t *Touch) bool { // Of whichever client: that of the giver too.
+	touched := slices.ContainsFunc(j.touches, func(t *Touch) bool { // Of any client, the giver's too.
 		return (t.Object == everyone || t.Object == c.Object) && t.From <= c.End && t.To+aftermath >= c.Begin-after-o.Lease-releaseTime
 	})
 	switch {

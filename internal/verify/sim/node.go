@@ -65,7 +65,7 @@ func (n *node) dial(context.Context, string, *net.Dialer, *tls.Config) (net.Conn
 	return n.network().Dial()
 }
 
-// network is that of new connections.
+// network is the network of new connections.
 func (n *node) network() *faults.Dialer {
 	n.mu.Lock()
 	defer n.mu.Unlock()

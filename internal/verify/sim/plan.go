@@ -40,10 +40,10 @@ type Plan struct {
 	Storm   int           // how many times as many faults there are as usual
 	Traced  bool          // what the scripts of its first object do is noted; that is a mutex
 	Length  time.Duration // until everything is healed
-	Servers int           // one, but for Redlock
+	Servers int           // one, except for Redlock
 	Polls   bool          // nobody subscribes to anything
 	Drift   time.Duration // by how much a server's clock gains in a second; every other one loses as much
-	Apart   time.Duration // by how much the clock of each is ahead of that of the one before
+	Apart   time.Duration // by how much the clock of each is ahead of the one before
 	Clients []ClientPlan
 	Objects []Object
 	Actors  []ActorPlan

@@ -221,7 +221,7 @@ func (w *world) meet(i int, o Object, actors *sync.WaitGroup) {
 		time.Sleep(time.Second)
 	}
 	_ = b.Reset(context.Background())
-	time.Sleep(100 * time.Millisecond) // Who asks twice so soon behind it is refused: the first attempt may have come before.
+	time.Sleep(100 * time.Millisecond) // A party that asks twice so soon after it is refused: the first attempt may have come before.
 	var alive []*node
 	for _, n := range w.nodes {
 		if n.alive() != nil {
@@ -243,13 +243,13 @@ func (w *world) waiting(i int) bool {
 // ghosts is how long a request may run that was given up, and is waited for.
 const ghosts = 4 * time.Second
 
-// leave closes all clients, and judges what is left behind. Observers look until all leases are over.
+// leave closes all clients, and judges what is left over. Observers look until all leases are over.
 func (w *world) leave(lookAway func()) {
 	var longest, back time.Duration
 	for _, o := range w.plan.Objects {
 		longest = max(longest, o.Lease)
 		if o.Kind == Striped {
-			longest = max(longest, 2*lease.DefaultLease) // That of what tells the number of stripes.
+			longest = max(longest, 2*lease.DefaultLease) // The lease of the entry that tells the number of stripes.
 		}
 	}
 	time.Sleep(longest + slack)
@@ -269,7 +269,7 @@ func (w *world) leave(lookAway func()) {
 	for _, s := range w.servers {
 		for _, channel := range s.List("PUBSUB", "CHANNELS") {
 			if !holds {
-				w.violate("left behind: client %d subscribes to %s", w.clientOf(channel), channel)
+				w.violate("left over: client %d subscribes to %s", w.clientOf(channel), channel)
 			}
 		}
 	}
@@ -283,7 +283,7 @@ func (w *world) leave(lookAway func()) {
 	time.Sleep(time.Second) // The end of a connection is under way, too.
 	for _, s := range w.servers {
 		if n := s.mini.CurrentConnectionCount(); n > 0 {
-			w.violate("left behind: %d connections", n)
+			w.violate("left over: %d connections", n)
 		}
 	}
 	for _, t := range w.touches {
@@ -302,7 +302,7 @@ func (w *world) leave(lookAway func()) {
 func (w *world) left(but string) {
 	for _, s := range w.servers {
 		if left := s.left(but); len(left) > 0 {
-			w.violate("left behind: keys %v", left)
+			w.violate("left over: keys %v", left)
 		}
 	}
 }

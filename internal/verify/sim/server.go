@@ -31,7 +31,7 @@ type server struct {
 	failure string // what every script is answered
 	pings   bool   // and every PING; a server that loads its data lets the rest pass
 	ahead   time.Duration
-	skewed  bool // the clock is not that of the world
+	skewed  bool // the clock is not the world's
 	lose    int  // messages
 	late    int
 	double  int
@@ -250,7 +250,7 @@ func (o Object) lock(i, part int) string {
 
 func name(i int) string { return "o" + strconv.Itoa(i) }
 
-// name is that of a lock of the i-th object.
+// name is the name of a lock of the i-th object.
 func (o Object) name(i, part int) string {
 	switch o.Kind {
 	case Striped:
@@ -261,7 +261,7 @@ func (o Object) name(i, part int) string {
 	return name(i)
 }
 
-// left returns the keys of names that are there, but for those whose names end so.
+// left returns the keys of names that are there, except those whose names end with but.
 func (s *server) left(but string) []string {
 	s.set()
 	var found []string

@@ -20,14 +20,14 @@ var (
 	seeds = flag.Int("sim.seeds", usual, "how many seeds TestSeeds plays")
 	first = flag.Uint64("sim.first", 1, "the first of them")
 	seed  = flag.Uint64("sim.seed", 1, "the seed that TestSeed plays")
-	only  = flag.String("sim.only", "", "the primitive of which alone the worlds are, such as cohort")
+	only  = flag.String("sim.only", "", "the only primitive in the worlds, such as cohort")
 	storm = flag.Int("sim.storm", 1, "how many times as many faults there are as usual")
 	polls = flag.Bool("sim.polls", false, "nobody in it subscribes to anything")
 	on    = flag.Bool("sim.all", false, "go on after a failure")
 )
 
 // stalled is how long a seed may take on the wall's clock: a goroutine that is busy, or waits for a lock, stops
-// that of its bubble.
+// the clock of its bubble.
 const stalled = 10 * time.Minute
 
 // play plays a plan in a bubble.

@@ -117,7 +117,7 @@ var bugs = []struct {
 	{"holders of permits are not told that somebody waits", "semaphore",
 		"wants = h[11],", "wants = false,", Semaphore, []string{"untold"}},
 	{"keys live for ever", "fairlock",
-		"'PEXPIRE'", "'EXISTS'", Mutex, []string{"left behind: keys"}},
+		"'PEXPIRE'", "'EXISTS'", Mutex, []string{"left over: keys"}},
 	{"a semaphore grants one too many", "semaphore/ask",
 		"if agreed and size == 0 and n <= room then", "if agreed and size == 0 and n <= room + 1 then", Semaphore,
 		[]string{"overlap"}},

@@ -22,7 +22,7 @@ type TraceEvent struct {
 	Keys      int
 	Args      []string
 	Now       int64    // µs, by the server's clock
-	Returned  int64    // of Ends: when the release behind it had returned, if that is later
+	Returned  int64    // of Ends: when the release that it serves had returned, if that is later
 	Clients   []string // their identities
 	Found     LockState
 	Published []Published
@@ -42,7 +42,7 @@ type LockState struct {
 	Hears           []int // the clients that subscribe
 }
 
-// Scored is a member of a sorted set, of which they are in the order of their scores.
+// Scored is a member of a sorted set; members are in the order of their scores.
 type Scored struct {
 	Member string
 	Score  int64
@@ -57,7 +57,7 @@ type Published struct {
 // tracer notes what the scripts of one lock do, and what its callers believe.
 type tracer struct {
 	lock     string
-	server   func() *miniserver.Server // that of now: it restarts
+	server   func() *miniserver.Server // the present one: it restarts
 	now      func() int64              // µs, by the server's clock
 	clients  func() []string           // their identities
 	clientOf func(channel string) int  // whose it is

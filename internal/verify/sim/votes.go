@@ -9,9 +9,9 @@ import (
 	"github.com/headwaiter/headwaiter/redlock"
 )
 
-// What a Redlock promises beside the other locks: a fault of one server, or of a client's way to one, costs nobody his
-// hold and lets nobody in beside him. The exceptions have names in docs/redlock.md: more faults than one at a time, and
-// a server that forgets the vote of a bare majority.
+// What only a Redlock promises: a fault of one server, or of a client's way to one, costs nobody its hold and lets no
+// second holder in. The exceptions have names in docs/redlock.md: more faults than one at a time, and a server that
+// forgets the vote of a bare majority.
 
 // voting are the options of a Redlock.
 func (o Object) voting(lasts terms) []redlock.Option {

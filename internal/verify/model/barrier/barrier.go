@@ -45,7 +45,7 @@ type Barrier struct {
 	stage.Channel
 }
 
-// An Arrival is that of one ticket.
+// An Arrival is the arrival of one ticket.
 type Arrival struct {
 	Index, Since int64
 	Who          string
@@ -150,7 +150,7 @@ func (b *Barrier) late(now int64) (n int) {
 	return n
 }
 
-// View is what an inspection shows at a time that may tell of so many parties.
+// View is what an inspection shows at a time, of at most that many parties.
 func (b *Barrier) View(now int64, most int) lua.View {
 	v := lua.View{Token: uint64(b.Generation), Limit: b.Parties, State: "open"}
 	switch {

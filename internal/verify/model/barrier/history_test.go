@@ -11,7 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// A history is a list of steps about a barrier of so many parties. Each step can be taken out, and what is
+// A history is a list of steps about a barrier of a number of parties. Each step can be taken out, and what is
 // left is a history still.
 type history struct {
 	parties int64
@@ -26,7 +26,7 @@ const (
 	opEnd     = "end"
 	opOpen    = "open"
 	opReset   = "reset"
-	opRepeat  = "repeat" // an earlier request, word for word, but for asks
+	opRepeat  = "repeat" // an earlier request, word for word, not for asks
 	opInspect = "inspect"
 	opPass    = "pass"
 	opClock   = "clock"

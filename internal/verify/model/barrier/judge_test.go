@@ -23,7 +23,7 @@ type judge struct {
 	highest int64 // generation in any life
 	// blurred: the keys were lost, and generations came again within some µs.
 	blurred bool
-	excused map[string]bool // tickets of which the clock or lost keys hide that they came
+	excused map[string]bool // tickets whose arrival the clock or lost keys hide
 	ended   map[string]bool // tickets
 }
 

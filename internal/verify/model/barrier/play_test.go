@@ -27,7 +27,7 @@ type player struct {
 	number  uint64
 	way     []Ask       // attempts that are held up
 	old     lua.Arrival // a ticket that is done with
-	sent    []Request   // but for asks
+	sent    []Request   // except asks
 	judge   *judge
 }
 

@@ -18,7 +18,7 @@ type Ask struct {
 	Parties  int64
 	Action   bool
 	Repeated bool  // there was an unanswered attempt
-	Since    int64 // of which this is the earliest time
+	Since    int64 // the earliest time of the attempt
 	Lifetime int64 // ms
 	Seen     int64 // generation
 }

@@ -1,5 +1,5 @@
 // Package election is the protocol of leader election told a second time, as plain Go: what the scripts of
-// lua/election must answer, store and publish, beside what package model says of those of the fair lock.
+// lua/election must answer, store and publish in addition to the fair lock's scripts, which are in package model.
 package election
 
 import (

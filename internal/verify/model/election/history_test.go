@@ -12,7 +12,7 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// What a step may do beside what others do. One that hears is a candidate, or who observes.
+// What a step may do in addition to the fair lock's steps. A client that hears is a candidate or an observer.
 const (
 	opProclaim = "proclaim"
 	opLeader   = "leader"
@@ -108,13 +108,13 @@ type happened struct {
 	reply         wire.Tuple
 	now           int64
 	before, after stage.State // before with the time of the request
-	told          []string    // to those who observe
+	told          []string    // to observers
 	muted         bool
 }
 
 // judge holds what servers do against what an election promises, whatever the model says.
 type judge struct {
-	known   map[int64]string // what those who observe know each generation by
+	known   map[int64]string // the leader that observers know of each generation
 	highest int64            // of all generations so far
 	blurred bool             // generations may come again: the clock went back, and the keys were lost
 }
@@ -157,8 +157,8 @@ func (j *judge) generations(h happened) error {
 	return nil
 }
 
-// kept: what is proclaimed changes only by a proclamation of the owner while its lease lasts, and never from that of
-// a newer token to that of an older one. It outlives the lease, and expires with the lock.
+// kept: what is proclaimed changes only by a proclamation of the owner while its lease lasts, and never from a newer
+// token's value to an older one's. It outlives the lease, and expires with the lock.
 func kept(h happened) error {
 	b, a := h.before[0], h.after[0]
 	if a.Left == stage.Forever {
@@ -176,9 +176,9 @@ func kept(h happened) error {
 	case b.Members["owner"] != r.Ticket || b.Number("token") != r.Token || b.Until() <= h.now || h.now > r.NotAfter:
 		return fmt.Errorf("who does not lead has proclaimed")
 	case b.Number("proclaimed") > a.Number("proclaimed"):
-		return fmt.Errorf("the value of token %s is overwritten by that of %s", b.Members["proclaimed"], a.Members["proclaimed"])
+		return fmt.Errorf("the value of token %s is overwritten by the value of %s", b.Members["proclaimed"], a.Members["proclaimed"])
 	case a.Members["value"] != r.Value || a.Number("proclaimed") != r.Token:
-		return fmt.Errorf("another value than that of the request")
+		return fmt.Errorf("another value than the request's")
 	case b.Number("revision") >= a.Number("revision"):
 		return fmt.Errorf("revision %d after %d", a.Number("revision"), b.Number("revision"))
 	}
@@ -200,7 +200,7 @@ func told(h happened) error {
 		}
 		return nil
 	case len(h.told) == 0:
-		return fmt.Errorf("those who observe are not told")
+		return fmt.Errorf("the observers are not told")
 	case len(h.told) > 1:
 		return fmt.Errorf("told %q", h.told)
 	}

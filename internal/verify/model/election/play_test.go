@@ -14,7 +14,7 @@ import (
 // player plays one history on a server and on the model.
 type player struct {
 	*line.Player[*Election]
-	heed  lua.Keys // of those who observe
+	heed  lua.Keys // of the observers
 	ears  [stage.Ears]bool
 	seen  int64 // the generation that was last answered to who observes
 	judge *judge
@@ -188,7 +188,7 @@ func (p *player) send(r Request) (wire.Tuple, error) {
 	return reply, err
 }
 
-// messages compares the reply and what was published, and returns what was told to those who observe.
+// messages compares the reply and what was published, and returns what was told to observers.
 func (p *player) messages(want, reply wire.Tuple) (told []string, err error) {
 	woken, err := p.Host.Woken(p.heed)
 	if err != nil {

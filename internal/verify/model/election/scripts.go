@@ -10,7 +10,7 @@ import (
 // A Request is one of a candidate, a leader, or one who observes.
 type Request = stage.Request[*Election]
 
-// A Plain is a request of which an election makes nothing of its own.
+// A Plain is a request that an election leaves to the fair lock.
 type Plain struct{ model.Request }
 
 // An End is a request of election/end.

@@ -294,7 +294,7 @@ func TestWhoSawALatchThatWasOpenedPassesThoughItIsClosedAgain(t *testing.T) {
 	})
 }
 
-// Whoever came before the latch was set waits for that setting, and for none behind it.
+// A waiter that came before the latch was set waits for that setting, and for none after it.
 func TestWhoCameBeforeALatchWasSetPassesWithItsOpening(t *testing.T) {
 	stage.Both(t, scripts, func(t *testing.T, s stage.Server) {
 		p := newPlayer(s, keysOf(0))

@@ -164,8 +164,8 @@ func (c *Call) Resume() Pass {
 	return p
 }
 
-// Heads are the next of the queue, so many at the most. It notes that the server does not tell who subscribes, if that is
-// asked for some of them.
+// Heads are the next tickets of the queue, at most as many as most says. It notes that the server does not tell who
+// subscribes, if that is asked for some of them.
 func (c *Call) Heads(p *Pass, most int) []lua.Arrival {
 	heads := c.line.Queue[p.Looked:min(p.Looked+most, len(c.line.Queue))]
 	for _, a := range heads {
@@ -193,7 +193,7 @@ func (c *Call) Dead(p *Pass, a lua.Arrival) {
 // Deaf reports whether the pass found more than one client silent: then the server may have lost all subscriptions.
 func (p *Pass) Deaf() bool { return p.silent >= 2 }
 
-// Forget clears what passes have left behind.
+// Forget clears what passes have stored.
 func (c *Call) Forget() { c.notes.Scan, c.notes.Mark = nil, 0 }
 
 // Remember keeps how far a pass came, and asks for another.
@@ -202,7 +202,7 @@ func (c *Call) Remember(p *Pass) {
 	c.Flags |= wire.More
 }
 
-// Spares sets the mark behind which nobody is dropped for the grant lease of the first ticket, unless
+// Spares sets the mark that keeps everybody in the queue for the grant lease of the first ticket, unless
 // there is one already, and reports whether it stands (R6). One that ends later than it can is from before
 // a step of the clock.
 func (c *Call) Spares() bool {

@@ -108,7 +108,7 @@ func (h *Happened) Dropped(queue []lua.Arrival, most int, grants bool, holds, ex
 	return gone, nil
 }
 
-// Placed holds the places and the arrival in a reply against the queue, of which all are behind whoever holds.
+// Placed holds the places and the arrival in a reply against the queue. All places are after the holder's.
 func (h *Happened) Placed(held bool) error {
 	queue := QueueOf(h.After)
 	place := func(ticket string) int64 {
@@ -157,8 +157,8 @@ var (
 	cursor = regexp.MustCompile(`^[0-9]+:[1-9][0-9]*:[a-z0-9]*$`)
 )
 
-// Numbered sees that what is stored is written in full: the notes, these fields of the hash, and all scores but that of a
-// member that is none.
+// Numbered sees that what is stored is written in full: the notes, these fields of the hash, and all scores, except the
+// score of none.
 func (h *Happened) Numbered(none string, fields ...string) error {
 	for _, field := range append(fields, "token", "high", "mark", "kept", "marked") {
 		if value, ok := h.After[0].Members[field]; ok && !number.MatchString(value) {

@@ -24,7 +24,7 @@ const (
 	LeastKept   = Spare * 3 / 4          // and from when on they are prolonged
 	MostKept    = Spare * 5 / 4          // and cut to a minute
 	Looks       = 512                    // heads after which a script looks no further (I7)
-	LookBatch   = 128                    // at so many a time, after the first
+	LookBatch   = 128                    // how many at a time, after the first
 	Drops       = 2048                   // tickets removed in one script
 	ForgedAhead = 24 * 60 * stage.Minute // how far ahead of the clock a token cannot be
 	AnswerTime  = stage.Second           // how long clients have to answer when they are called
@@ -44,7 +44,7 @@ const (
 // Estimated is what Waiting of a reply of the models says where the scripts draw a sample.
 const Estimated = -1
 
-// SameReply holds the reply of a script against that of the model.
+// SameReply compares the replies of a script and of the model.
 func SameReply(want, got wire.Tuple) error {
 	if want.Waiting == Estimated && got.Waiting > 0 {
 		got.Waiting = Estimated
@@ -117,7 +117,7 @@ func (l *Line) Enqueue(ticket string, arrival int64) bool {
 	return rank < 0
 }
 
-// Order is that of the queue.
+// Order is the order of the queue.
 func Order(a, b lua.Arrival) int {
 	return cmp.Or(cmp.Compare(a.Arrival, b.Arrival), strings.Compare(a.Ticket, b.Ticket))
 }
@@ -147,7 +147,7 @@ func (l *Line) Publish(client, text string) bool {
 	return true
 }
 
-// Notes are what the hash of a lock says beside its holders. What is zero is not there.
+// Notes are what the hash of a lock says in addition to its holders. What is zero is not there.
 type Notes struct {
 	Token  int64  // the last that was given
 	High   int64  // the last arrival given, 1 if that is not known; 0: nobody waits

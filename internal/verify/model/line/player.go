@@ -57,7 +57,7 @@ type Player[M Model] struct {
 	sent []stage.Request[M]
 }
 
-// NewPlayer begins with no keys, and with so many tickets of each client.
+// NewPlayer begins with no keys, and with that many tickets of each client.
 func NewPlayer[M Model](s stage.Host, k lua.Keys, m M, slots int) *Player[M] {
 	p := &Player[M]{Host: s, Keys: k, Model: m, Now: s.Now(), State: m.State(0), Seen: map[string]int{}}
 	for i := range p.Clients {
@@ -191,7 +191,7 @@ func (p *Player[M]) Note(s *lua.Script, reply wire.Tuple, messages []stage.Messa
 func (p *Player[M]) Crowd(s Step, scan *Scan, kind byte, permits int64) []lua.Arrival {
 	queue := p.Model.Queueing().Queue
 	if len(queue) > 1000 || scan != nil {
-		return nil // More would only be slower; and nobody comes in behind a cursor without moving it.
+		return nil // More would only be slower; and nobody comes in before a cursor without moving it.
 	}
 	first := p.Now - int64(s.Size)
 	if len(queue) > 0 && s.Ahead {

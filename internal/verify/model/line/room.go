@@ -24,7 +24,7 @@ type Bound struct {
 	Limit int64 // how many may wait
 }
 
-// Mode is the mode of an ask with a bound behind it, if there is one.
+// Mode is the mode of an ask followed by its bound, if there is one.
 func (b *Bound) Mode(mode string) string {
 	if b == nil {
 		return mode
@@ -53,7 +53,7 @@ func Brought(tickets []lua.Arrival, bounds map[string]Bound, heads map[string]in
 // crowded reports whether there are as many tickets as may wait.
 func (c *Call) crowded(b Bound) bool { return int64(len(c.line.Queue)) >= b.Limit }
 
-// counts reports whether an earlier look still says that so many tickets live.
+// counts reports whether an earlier look still says that at least most tickets live.
 func (c *Call) counts(most int64) bool {
 	l := c.notes.Looked
 	return l != nil && c.Now < l.Till && l.Till-c.Now <= lookMost && int64(len(c.line.Queue))-l.Rest >= most
@@ -79,7 +79,7 @@ type view struct {
 	told   bool  // they know of it
 }
 
-// survey looks at so many tickets that live, and forgets the dead that it comes by.
+// survey looks until it has seen most live tickets, and forgets the dead ones that it meets.
 func (c *Call) survey(most int64) *view {
 	p, living, dead := c.look(most)
 	v := &view{living: int64(len(living)), till: c.Now + min(max(lookLeast, int64(p.Looked)*lookEach), lookMost)}
@@ -120,7 +120,7 @@ func (c *Call) Full(b Bound, largest int64) (oldest int64, full bool) {
 	return min(v.oldest, c.Now), true
 }
 
-// look finds the arrivals of the first tickets that are alive, so many at the most, and the dead among them.
+// look finds the arrivals of the first tickets that are alive, at most as many as most says, and the dead among them.
 func (c *Call) look(most int64) (p Pass, living []int64, dead []string) {
 	p = Pass{last: never, counted: map[string]bool{}}
 	for size := 1; p.Looked < roomLooks; size = LookBatch {
@@ -180,7 +180,7 @@ type room struct {
 	bound         Bound
 	full          bool // it was refused
 	before, after []lua.Arrival
-	beside        int    // tickets that counted as waiters, and are not in the queue any more
+	gone          int    // tickets that counted as waiters, and are not in the queue any more
 	looked        string // what the hash says of an earlier look
 	now           int64
 	alive         func(client string) bool
@@ -204,16 +204,16 @@ func (r room) checked(tickets []lua.Arrival, bounds map[string]Bound, states []s
 	after := r.after
 	for i, state := range states {
 		b, bounded := bounds[tickets[i].Ticket]
-		r.ticket, r.bound, r.full, r.beside = tickets[i].Ticket, b, full(state), 0
+		r.ticket, r.bound, r.full, r.gone = tickets[i].Ticket, b, full(state), 0
 		if !bounded && r.full {
 			return fmt.Errorf("%s has no bound and is refused", r.ticket)
 		}
-		// Those of a deaf client were there, and those that were granted as it went; those that were let in behind it were not.
+		// A deaf client's tickets were there, and tickets that were granted as it went; tickets that were let in after it were not.
 		later := map[string]bool{}
 		for k, other := range states {
 			_, fresh := bounds[tickets[k].Ticket]
 			if k != i && (other == wire.StateGone || other == wire.StateGranted && !fresh) {
-				r.beside++
+				r.gone++
 			}
 			later[tickets[k].Ticket] = k > i && fresh && strings.HasPrefix(other, wire.StateAgain)
 		}
@@ -235,7 +235,7 @@ func (r room) judge() error {
 			living++
 		}
 	}
-	crowded := living+int64(r.beside) >= r.bound.Limit
+	crowded := living+int64(r.gone) >= r.bound.Limit
 	var rest, till, waited int64
 	_, err := fmt.Sscanf(r.looked, "%d:%d:%d", &rest, &till, &waited)
 	counts := err == nil && till > r.now
@@ -244,7 +244,7 @@ func (r room) judge() error {
 		return fmt.Errorf("%s had a place and is refused", r.ticket)
 	case r.full && !crowded && !counts:
 		return fmt.Errorf("%s is refused where %d wait, by %v", r.ticket, living, r.bound)
-	case !r.full && !was && stays && crowded && r.beside == 0:
+	case !r.full && !was && stays && crowded && r.gone == 0:
 		return fmt.Errorf("%s is let in where %d wait, by %v", r.ticket, living, r.bound)
 	}
 	return nil

@@ -102,7 +102,8 @@ type History struct {
 	Steps []Step
 }
 
-// Decode makes a history of any bytes: so many for the start, of which the first says who is deaf, then four for each step.
+// Decode makes a history of any bytes: start bytes for the start, the first of them for who is deaf, then four for each
+// step.
 func (k Histories) Decode(data []byte, start int) (h History) {
 	if len(data) < start {
 		return h
@@ -191,7 +192,7 @@ func (s Step) String() string {
 	return b.String()
 }
 
-// Phase is that of what a step asks for.
+// Phase is the phase that a step asks for.
 func (s Step) Phase() string {
 	if s.Final {
 		return wire.PhaseFinal

@@ -1,6 +1,6 @@
-// Package once is lua/lib/once told a second time, as plain Go: what is answered, stored and published where requests that
-// have no ticket come again, late, or one after the other in several lanes. What they do is that of another model, the
-// count-down latch.
+// Package once is lua/lib/once told a second time, as plain Go: what is answered, stored and published where requests
+// that have no ticket come again, late, or one after the other in several lanes. What they do is in another model, the
+// count-down latch's.
 package once
 
 import (
@@ -67,7 +67,7 @@ func (n Note) text() string {
 	return fmt.Sprintf("%d %d %d %d %d %d %s", n.Number, n.Said.Status, n.Said.Token, n.Said.Place, n.Said.Arrival, n.Said.Flags, state)
 }
 
-// note keeps a note for so many ms at the least, and with it all others.
+// note keeps a note for at least ms, and with it all others.
 func (l *Latch) note(lane string, n Note, ms, now int64) {
 	span := min(max(l.Until-now, ms*stage.Millisecond), day)
 	l.Notes[lane], l.Until, l.Ends = n, now+span, now+stage.Ceil(span)

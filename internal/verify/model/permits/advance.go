@@ -103,7 +103,7 @@ func (c *call) advance() {
 			c.Flags |= wire.More
 		}
 		if p.why != met && (p.heard || !p.Deaf()) {
-			p.gone = p.Looked // The dead behind the last that was granted.
+			p.gone = p.Looked // The dead after the last that was granted.
 		}
 		c.serve(p)
 	case p.why == cutOff:
@@ -180,7 +180,7 @@ func (c *call) tell(client string, grants []lua.Arrival) {
 	c.Flags |= wire.Unwoken
 }
 
-// forget clears what passes have left behind.
+// forget clears what passes have stored.
 func (c *call) forget() {
 	c.Forget()
 	c.tidy()

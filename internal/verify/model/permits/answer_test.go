@@ -202,7 +202,7 @@ func sameTwice(k lua.Keys, r Request, one, two wire.Tuple, first, second stage.S
 		return nil // The second proof is taken for one of what the first has found out.
 	}
 	if first[0].Number("mark") != 0 || len(one.Grants) > 0 && len(first[1].Members) > 0 {
-		return nil // Behind a mark (R6), or with silent clients left to the next pass.
+		return nil // During a mark (R6), or with silent clients left to the next pass.
 	}
 	free := []string{"kept", "forced", "looked"}
 	if asks && ask.Arrival == 0 {
@@ -326,7 +326,7 @@ func TestAKeyOfAnotherTypeIsFoundBeforeTheFirstWrite(t *testing.T) {
 	})
 }
 
-// whole is the text of the keys beside the one that is spoiled.
+// whole is the text of the keys, without the one that is spoiled.
 func (p *player) whole(t *testing.T, spoiled int) string {
 	t.Helper()
 	var text string

@@ -65,7 +65,7 @@ func (p *player) waits(t *testing.T, client int, ticket string) wire.Tuple {
 	return reply
 }
 
-// A writer's release lets all readers in that wait, 256 a script, with few messages, none of which is long.
+// A writer's release lets all waiting readers in, 256 a script, with few messages, none of them long.
 func TestHundredsOfReadersAreLetInByFewScripts(t *testing.T) {
 	onBoth(t, true, 0, func(t *testing.T, p *player) {
 		writer := ticket("d", 1, wire.Write, p.limit)
@@ -87,7 +87,7 @@ func TestHundredsOfReadersAreLetInByFewScripts(t *testing.T) {
 		require.Equal(t, "600", p.State[0].Members["used"])
 		require.Equal(t, p.State[0].Members["token"], p.State[0].Members["group"], "one token for all")
 		last := p.waits(t, 3, ticket("d", 2, wire.Write, p.limit))
-		require.EqualValues(t, 1, last.Place, "those who hold count as one")
+		require.EqualValues(t, 1, last.Place, "the holders count as one")
 	})
 }
 

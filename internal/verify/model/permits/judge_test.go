@@ -40,8 +40,8 @@ func (j *judge) step(h happened) error {
 	return err
 }
 
-// counts: the number of the newest client counts, once it states another than the newest before it, and that of a resize until
-// then. It is nobody's place to change what was stated without a time, and who states a time is never refused.
+// counts: the newest client's number counts, once it differs from the number of the newest before it; a resize counts
+// until then. Nobody may change what was stated without a time, and a client that states a time is never refused.
 func (j *judge) counts(h happened) error {
 	j.did = map[string]bool{}
 	was, is := func(field string) int64 { return h.Before[0].Number(field) }, func(field string) int64 { return h.After[0].Number(field) }
@@ -185,7 +185,7 @@ func expiry(h happened) error {
 	return nil
 }
 
-// adds: the permits that are held are those of the holds, each of which has an end.
+// adds: the permits that are held are those of the holds, and each hold has an end.
 func (h *happened) adds() error {
 	if !h.sound() {
 		return nil
@@ -221,12 +221,12 @@ func (j *judge) tokens(h happened) error {
 		if kind, there := given[r.token]; there && (kind != wire.Read || t.Kind != wire.Read) {
 			return fmt.Errorf("%s was given token %d, and so was another", ticket, r.token)
 		}
-		beside := len(before) > 0 && h.Before[0].Number("group") == r.token
+		together := len(before) > 0 && h.Before[0].Number("group") == r.token
 		for other, o := range before {
 			was, _ := line.Read(other)
-			beside = beside || was.Kind == wire.Read && o.token == r.token
+			together = together || was.Kind == wire.Read && o.token == r.token
 		}
-		shares := t.Kind == wire.Read && beside && r.token >= j.highest
+		shares := t.Kind == wire.Read && together && r.token >= j.highest
 		forged := h.Floor >= h.Now+line.ForgedAhead
 		if !shares && (!rises || r.token < h.Now) || r.token <= h.Floor && !forged && !(shares && r.token == h.Floor) {
 			return fmt.Errorf("%s was given token %d after %d, floor %d, at %d", ticket, r.token, j.highest, h.Floor, h.Now)
@@ -250,7 +250,7 @@ func (j *judge) tokens(h happened) error {
 	return nil
 }
 
-// capacity: a script that grants leaves no more held than there is, and no writer beside others (I1).
+// capacity: a script that grants leaves no more held than there is, and no writer together with others (I1).
 func (h *happened) capacity() error {
 	if len(h.fresh()) == 0 {
 		return nil
@@ -261,7 +261,7 @@ func (h *happened) capacity() error {
 	for ticket, r := range holds {
 		used += r.permits
 		if t, _ := line.Read(ticket); t.Kind == wire.Write && r.permits > 1 && len(holds) > 1 {
-			return fmt.Errorf("%s writes beside %d others", ticket, len(holds)-1)
+			return fmt.Errorf("%s writes together with %d others", ticket, len(holds)-1)
 		}
 	}
 	if used > limit {

@@ -34,7 +34,7 @@ func (r Check) together(l *Lock, now int64) (wire.Tuple, bool) {
 	return c.reply(wire.Done, -1, 0, 0, states...), len(states) > 0 && len(states) == len(r.Tickets)
 }
 
-// lasts reports whether there are leases, of which none is over, and the last ends when it can.
+// lasts reports whether there are leases, none of them over, and the last ends when it can.
 func (r Check) lasts(c *call) bool {
 	_, guarded := c.Holders[guard]
 	all := c.ends()
@@ -110,7 +110,7 @@ func (r Check) Run(l *Lock, now int64) wire.Tuple {
 	}
 	c.advance()
 	if c.Trim(r.Tickets, r.Bounds, r.Heads, states) {
-		c.advance() // Behind one of them others may fit.
+		c.advance() // Tickets after one of them may fit.
 	}
 	r.outcome(c, states, deaf)
 	if len(l.Queue) == 0 {
@@ -136,7 +136,7 @@ func (r Check) outcome(c *call, states []string, deaf bool) {
 		}
 	}
 	if left {
-		c.advance() // Behind one of them others may fit.
+		c.advance() // Tickets after one of them may fit.
 	}
 }
 
@@ -202,8 +202,8 @@ func (r Downgrade) Run(l *Lock, now int64) wire.Tuple {
 	return c.reply(wire.Refused, -1, size, 0, l.Hash.Reason(r.Ticket))
 }
 
-// View is what semaphore/inspect shows of the lock, of whose holders and tickets at most so many; stated is the
-// limit of one that was never used.
+// View is what semaphore/inspect shows of the lock, with at most that many holders and tickets; stated is the limit of
+// one that was never used.
 func (l *Lock) View(now int64, most int, stated int64) lua.View {
 	v := lua.View{
 		Now: now, Token: uint64(l.Hash.Token), Limit: l.Hash.Limit, Stated: l.Hash.Stated, Used: l.Used(), Holders: []lua.Holder{},

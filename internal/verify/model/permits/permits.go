@@ -58,7 +58,7 @@ type Hash struct {
 	Holds  map[string]Hold
 	Group  int64  // the token that readers share
 	Rests  int64  // until when permits may stay taken whose hold is over
-	Wants  string // the clients that are to be told when somebody waits, each with a space behind it
+	Wants  string // the clients that are to be told when somebody waits, each followed by a space
 }
 
 // A Hold is the record of one.

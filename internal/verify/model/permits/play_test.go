@@ -172,7 +172,7 @@ func (p *player) noNews(r Request, before, after *Lock, reply wire.Tuple) error 
 	c.Together = false
 	check := c.Run(before, reply.Now)
 	check.Waiting = 0
-	before.Hash.Kept = after.Hash.Kept // That of the first ticket may be later.
+	before.Hash.Kept = after.Hash.Kept // The first ticket's may be later.
 	if err := line.SameReply(check, reply); err != nil || len(before.Sent) > 0 {
 		return fmt.Errorf("a check of its own sends %v, and\n%w", before.Sent, err)
 	}

@@ -193,8 +193,8 @@ func (c *call) cut(last Hold) {
 	}
 }
 
-// usual reports whether a release finds nothing unusual about a queue of which it wakes nobody or one: then it
-// does not look whether the clock stepped back.
+// usual reports whether a release finds nothing unusual about a queue and wakes at most one ticket: then it does not look
+// whether the clock stepped back.
 func (r End) usual(c *call) bool {
 	h := &c.Hash
 	_, guarded := c.Holders[guard]

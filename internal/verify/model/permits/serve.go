@@ -223,7 +223,7 @@ func (c *call) curb(ticket string) bool {
 	return true
 }
 
-// lapse ends holds whose leases have run out. Their clients are suspects, but for those that were not to renew.
+// lapse ends holds whose leases have run out. Their clients become suspects, except those that were not to renew.
 func (c *call) lapse(tickets []string) {
 	told, unclaimed := map[string]bool{}, false
 	for _, ticket := range tickets {
@@ -292,8 +292,8 @@ func (c *call) free(ticket string, ends int64) {
 	c.tidy()
 }
 
-// take lets a ticket hold, with a token above every earlier one (I2); but readers share that of the readers
-// beside whom they hold, unless their clients have seen a higher one.
+// take lets a ticket hold, with a token above every earlier one (I2). Readers that hold together share a token, unless a
+// client has seen a higher one.
 func (c *call) take(ticket string, permits, lease int64, phase byte, who string) {
 	t, _ := line.Read(ticket)
 	h := &c.Hash
@@ -318,7 +318,7 @@ func (c *call) hold(ticket string) wire.Grant {
 	return wire.Grant{Ticket: ticket, Token: uint64(c.Hash.Holds[ticket].Token), At: c.Now, Until: c.Holders[ticket]}
 }
 
-// until is when the next lease ends, or the mark behind which permits stay free, or 0.
+// until is when the next lease ends, or the mark until which permits stay free, or 0.
 func (c *call) until() int64 {
 	var until int64
 	if all := c.ends(); len(all) > 0 {

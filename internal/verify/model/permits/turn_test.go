@@ -96,7 +96,7 @@ func (h *happened) busy() error {
 		}
 		_, waited := h.Before[1].Members[a.Ticket]
 		if ask, asks := h.request.(Ask); asks && ask.Ticket == a.Ticket && !waited && i > 0 {
-			continue // It came in behind a mark, or a cursor, where all are silent.
+			continue // It came in during a mark, or before a cursor, where all are silent.
 		}
 		if t.Permits <= free {
 			return fmt.Errorf("%d are free, and %s is alive", free, a.Ticket)

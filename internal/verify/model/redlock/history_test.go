@@ -12,7 +12,7 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// What a step may do beside what others do.
+// What a step may do in addition to the fair lock's steps.
 const (
 	opRaise = "raise"
 	opAhead = "ahead"

@@ -11,8 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// player plays one history on a server and on the model. Of each ticket it knows the token to which that of the grant has
-// risen.
+// player plays one history on a server and on the model. It knows the token to which each ticket's has risen.
 type player struct {
 	*line.Player[*model.Mutex]
 	granted [callers]int64 // tokens of the grants

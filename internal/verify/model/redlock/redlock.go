@@ -1,5 +1,5 @@
 // Package redlock is the protocol of one node of a Redlock told a second time, as plain Go: what the scripts of
-// lua/redlock must answer and store, beside what package model says of those of the fair lock.
+// lua/redlock must answer and store in addition to the fair lock's scripts, which are in package model.
 package redlock
 
 import (

@@ -95,7 +95,7 @@ func (r *Standalone) WokenAll(all ...lua.Keys) ([][]Message, error) {
 	return sent, err
 }
 
-// toClients sorts what was published by names, and leaves out that of others. n is how many messages are left.
+// toClients sorts what was published by names, and leaves out the messages to others. n is how many messages are left.
 func toClients(all []lua.Keys, published []message) (sent [][]Message, n int) {
 	sent = make([][]Message, len(all))
 	for _, m := range published {

@@ -21,7 +21,7 @@ type Model interface {
 	Take() []string
 }
 
-// A Channel is that of a model with one for all who hear, and does what a [Model] does with it.
+// A Channel is a model's only channel, for all listeners, and does for a [Model] what it does with one.
 type Channel struct {
 	Mute, Blind bool
 	Sent        []string
@@ -50,7 +50,7 @@ func (c *Channel) Publish(text string) (flags int64) {
 type Request[M any] interface {
 	// Script is the script that serves it.
 	Script() *lua.Script
-	// Args are what the script gets beside the keys.
+	// Args are what the script gets in addition to the keys.
 	Args() []string
 	// Run does to m what the script should do at that time, and returns what it should answer.
 	Run(m M, now int64) wire.Tuple
@@ -179,7 +179,7 @@ func (d *Duel[M]) Compare() error {
 	return Same(d.Keys, d.Model.State(d.Now), got, d.Server.Slack())
 }
 
-// View lets a script look and holds what it says against the view of the model, but for the time.
+// View lets a script look and compares what it says, except the time, with the view of the model.
 func (d *Duel[M]) View(s *lua.Script, most int, view func(now int64) lua.View) error {
 	d.Server.Deny(false, d.blinded)
 	got, err := d.Server.Inspect(d.Keys, s, most)

@@ -21,7 +21,7 @@ const (
 	Longest = 60
 )
 
-// Weights are what a step may do, and how often it does it beside the rest.
+// Weights are what a step may do, and how often in proportion to the rest.
 type Weights []struct {
 	Op     string
 	Weight int
@@ -51,7 +51,7 @@ func Steps[S any](data []byte, step func(a, b, c, d byte) S) (h []S) {
 	return h
 }
 
-// Random makes the bytes of a history from a seed, so many of them for its start. Each model has a stream of its own.
+// Random makes the bytes of a history from a seed, start of them for its start. Each model has a stream of its own.
 func Random(seed, stream uint64, start int) []byte {
 	r := rand.New(rand.NewPCG(seed, stream))
 	data := make([]byte, start+Record*(5+r.IntN(Longest-4)))
@@ -73,14 +73,14 @@ func Text[S fmt.Stringer](h []S) string {
 // Words tell one step.
 type Words struct{ strings.Builder }
 
-// Say adds something behind a space, if it is so.
+// Say adds something after a space, if on is set.
 func (w *Words) Say(on bool, format string, args ...any) {
 	if on {
 		fmt.Fprintf(w, " "+format, args...)
 	}
 }
 
-// ClientName is that of a client by its number.
+// ClientName is the name of a client by its number.
 func ClientName(i int) string { return string(rune('a' + i)) }
 
 // Statuses are sights: all that replies of scripts may say.
@@ -127,7 +127,7 @@ func Through[S fmt.Stringer](steps []S, step func(S) error, played *[]string) er
 	return nil
 }
 
-// Leave removes what a history of so many clients has left.
+// Leave removes what a history of that many clients has left.
 func Leave(s Host, k lua.Keys, clients int, more ...string) {
 	for i := range clients {
 		_ = s.Wake(k, ClientName(i), false)

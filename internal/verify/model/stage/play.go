@@ -8,8 +8,8 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// A History is how one starts, for who reads of it, its steps, and what plays them, or fewer of them, on a server beside
-// the model, with keys that the seed names. It counts what comes of them.
+// A History is how one starts, as text for a reader, its steps, and what plays them, or fewer of them, on a server and on
+// the model, with keys that the seed names. It counts the sights that it meets.
 type History[S fmt.Stringer] struct {
 	Start string
 	Steps []S
@@ -26,9 +26,9 @@ type Play[S fmt.Stringer] struct {
 	Ready func(t testing.TB, s Host) Host
 }
 
-// Embedded plays the histories of the seeds on embedded servers: in so many runs side by side, each of which has its own
-// seeds and reaches all of the sights. A short test has one run, with a quarter of the histories, and more where these have not
-// reached them all.
+// Embedded plays the histories of the seeds on embedded servers, in a number of runs at the same time. Each run has its
+// own seeds and reaches all of the sights. A short test has one run, with a quarter of the histories, and more where
+// these have not reached them all.
 func (p Play[S]) Embedded(t *testing.T, runs, each uint64, sights []string) {
 	t.Parallel()
 	least := each
@@ -72,8 +72,8 @@ func (p Play[S]) ready(t testing.TB, s Host) Host {
 	return p.Ready(t, s)
 }
 
-// seeds plays the histories of so many seeds from the first on, and then on until they have reached all sights, or there have
-// been the most; up to one that fails.
+// seeds plays the histories of least seeds from first on, and then goes on until they have reached all sights, or most
+// have been played; it stops at one that fails.
 func (p Play[S]) seeds(t *testing.T, s Host, first, least, most uint64, sights []string) map[string]int {
 	t.Helper()
 	seen := map[string]int{}

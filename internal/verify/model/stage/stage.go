@@ -1,4 +1,4 @@
-// Package stage plays the requests of a primitive on servers beside a model of it in plain Go, for the tests
+// Package stage plays the requests of a primitive on servers and on a model of it in plain Go, for the tests
 // of such models: on an embedded server whose clock the test sets, and on a redis-server.
 package stage
 
@@ -176,7 +176,7 @@ func Lease(ticket string) int64 {
 }
 
 // Shorten looks for a shorter history that fails too, by taking out ever smaller runs of steps, and returns
-// it with its failure. It plays at most so many.
+// it with its failure. It plays at most tries of them.
 func Shorten[S any](steps []S, failure error, tries int, play func([]S) error) ([]S, error) {
 	for run := max(len(steps)/2, 1); run >= 1; {
 		found := false

@@ -137,7 +137,7 @@ func (d *desk) requests() {
 	}
 }
 
-// replies passes on what the server says, but for the replies that a script is waited for with.
+// replies passes on what the server says, except the replies that a script waits for.
 func (d *desk) replies() {
 	defer d.client.Close()
 	r := bufio.NewReader(d.server)

@@ -33,7 +33,7 @@ import (
 const variable = "HEADWAITER_TRACES_PROCESS"
 
 const (
-	// calls is how often each process locks. It has a ticket for each, of which the specification knows so many.
+	// calls is how often each process locks. It has a ticket for each; the specification knows most tickets.
 	calls        = most - 1
 	processLease = time.Second
 )
