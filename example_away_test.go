@@ -22,7 +22,7 @@ type guard struct {
 	shared *fairlock.Mutex // with a maximum wait
 }
 
-// do runs f under the lock; f's context ends when the lock is lost. The token is 0 if only this process is excluded.
+// do runs f under the lock, with a context that ends when the lock is lost. The token is 0 if only this process is excluded.
 func (g guard) do(ctx context.Context, f func(ctx context.Context, token uint64) error) error {
 	select {
 	case g.here <- struct{}{}: // Always, and first: so a call without Redis excludes one with Redis.

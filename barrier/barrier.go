@@ -1,5 +1,5 @@
-// Package barrier is a cyclic barrier between processes: so many parties wait for each other, go on together,
-// and may meet again.
+// Package barrier is a cyclic barrier between processes: a number of parties wait for each other, go on together, and may
+// meet again.
 //
 // Each meeting is a generation. It takes in exactly as many arrivals as there are parties, and ends in one of
 // two ways, the same for all of them: it trips, when the last has come and the action is done; or it is broken,
@@ -67,7 +67,7 @@ func (own) ForBarrier() {}
 
 // WithAction sets what the last party to arrive runs before the others go on. They wait for it; if it returns
 // an error or panics, the barrier is broken, and Await returns the error to that party. Its context ends
-// with that of the call, and if the barrier is broken meanwhile.
+// with the context of the call, and if the barrier is broken meanwhile.
 func WithAction(action func(context.Context) error) Option {
 	return own(func(b *Barrier) { b.action = action })
 }
@@ -116,7 +116,7 @@ func (b *Barrier) Parties() int { return b.parties }
 //
 // If ctx ends before Redis has answered, the call may still arrive: within three seconds, or within a minute where
 // Redis was late before. It breaks the barrier when it arrives. So wait that long before a Reset. Otherwise the call
-// may arrive behind the Reset, and count as a party of the new generation until the client has taken it back.
+// may arrive after the Reset, and count as a party of the new generation until the client has taken it back.
 //
 // A generation takes as many calls as there are parties; a further call belongs to the next one. Calls that come while
 // an action runs wait for its end, in no order. With an error that wraps [lease.ErrOutcomeUnknown] the action has run,

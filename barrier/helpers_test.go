@@ -40,7 +40,7 @@ func TestALonePartyIsOneScriptAndOneMoreForItsAction(t *testing.T) {
 				require.NoError(t, kit.Err(v.Await(t.Context())))
 			}
 			var got map[string]int64
-			kit.Eventually(t, "the scripts of the calls beside those of looks", func() bool { // One may be on its way.
+			kit.Eventually(t, "the scripts of the calls, without looks", func() bool { // One may be on its way.
 				got = kit.Scripts(s)
 				return got["evalsha"]-int64(v.client.Stats().Checks-looked) == int64((i+1)*n)
 			})
@@ -157,8 +157,7 @@ func on(t testing.TB, c *headwaiter.Client, parties int, opts ...barrier.Option)
 	return view{barrier.New(c, kit.Name(t), parties, opts...), c, opts}
 }
 
-// among runs a case on both servers in one client and in two, for so many parties: views(i) is the barrier of the
-// ith.
+// among runs a case on both servers in one client and in two, for that many parties: views(i) is the barrier of the ith.
 func among(t *testing.T, parties int, run func(t *testing.T, s redistest.Backend, views func(i int) view)) {
 	kit.Pair(t, func(t *testing.T, s redistest.Backend, a, b *headwaiter.Client) {
 		views := turns(on(t, a, parties), on(t, b, parties))
@@ -177,7 +176,7 @@ func (v view) party(ctx context.Context) *kit.Call[int] {
 	return kit.Go(func() (int, error) { return v.Await(ctx) })
 }
 
-// comes begins a call of Await, and returns when so many parties wait, of which it is one.
+// comes begins a call of Await, and returns when n parties wait, itself among them.
 func (v view) comes(t testing.TB, ctx context.Context, n int) *kit.Call[int] {
 	t.Helper()
 	c := v.party(ctx)

@@ -24,12 +24,12 @@ import (
 //	ID events                                  a line for each cycle since begin
 //	ID lock CLIENT TIMEOUT_NS NAME             one call: asked, then held, or gave-up
 //	ID release LOCK_ID AT                      end that hold, at that time
-//	ID crowd N NAME [CLIENTS]                  N calls, of as many clients in turn, each of which releases at once
+//	ID crowd N NAME [CLIENTS]                  N calls, of as many clients in turn, each releases at once
 //	ID leave N                                 that many of them give up
 //	ID memory                                  bytes in use after garbage was collected; perhaps those
 //	                                           of stacks, and those of the heap that a caller has
 //
-// and answers lines that begin with the same ID, of which ok or failed is the last. Times are ns of the wall clock.
+// and answers lines that begin with the same ID; the last is ok or failed. Times are ns of the wall clock.
 // It ends with its input, and is killed to see what becomes of its tickets.
 type Agent struct {
 	// Version is what the agent said of its library.

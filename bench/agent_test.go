@@ -204,7 +204,7 @@ func TestManyLeasesAreWatched(t *testing.T) {
 	d.lost.Store(3) // The third hold is lost.
 	c := Contender{Name: "sham", Driver: d, OnRedis: true, Lease: 60 * time.Second}
 	r := &runner{Config: Config{Contenders: []Contender{c}}, observer: o, report: &Report{}}
-	require.NoError(t, r.holds(t.Context(), Keeping{Leases: 50, For: 200 * time.Millisecond, Beside: 100 * time.Millisecond}))
+	require.NoError(t, r.holds(t.Context(), Keeping{Leases: 50, For: 200 * time.Millisecond, Load: 100 * time.Millisecond}))
 	require.Len(t, r.report.Holds, 1, r.report.Missing)
 	h := r.report.Holds[0]
 	require.False(t, h.Lost != 1 || h.PerSecond <= 0 || h.Left > 60_000 || h.Left < 50_000 || h.Due != 0.5, "%+v", h)

@@ -91,7 +91,7 @@ func (c *Cluster) Option() (o rueidis.ClientOption) {
 	return o
 }
 
-// names are names of locks of a contender, so many on each master.
+// names are names of locks of a contender, each of them on each master.
 func (c *Cluster) names(ctx context.Context, contender Contender, prefix string, each int) (found []string, err error) {
 	have, masters := make([]int, len(c.Nodes)), len(c.Nodes)
 	asked := c.observers[0].client
@@ -114,7 +114,7 @@ func (c *Cluster) names(ctx context.Context, contender Contender, prefix string,
 	return found, nil
 }
 
-// connections are those of clients to all masters, but for what observes them.
+// connections counts the connections of clients to all masters, except the observer's.
 func (c *Cluster) connections(ctx context.Context, o *observer) (sum float64, err error) {
 	for _, one := range c.observers {
 		n, err := one.figure(ctx, "clients", "connected_clients")

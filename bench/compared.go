@@ -10,8 +10,8 @@ import (
 // confidence is how sure an interval is.
 const confidence = 0.95
 
-// A Ratio is the median of the ratios of all rounds, with the interval in which that of all possible rounds lies with a
-// probability of 95 %, whatever their distribution: order statistics, by package benchmath.
+// A Ratio is the median of the ratios of all rounds, with an interval. The median of all possible rounds lies in it with
+// a probability of 95 %, whatever their distribution: order statistics, by package benchmath.
 type Ratio struct {
 	Median, Low, High float64
 	Rounds            int
@@ -61,7 +61,7 @@ func (c Compared) Of(figure func(Turn) float64) (ratios []float64) {
 func (c Compared) Speed() Ratio { return RatioOf(c.Of(func(t Turn) float64 { return t.Rate })) }
 
 // CPU is how many times the CPU of the other the own lock takes for the same, of clients and server together. It is not
-// a number where that of a server is not known.
+// a number where a server's CPU is not known.
 func (c Compared) CPU() Ratio {
 	return RatioOf(c.Of(func(t Turn) float64 {
 		if t.Server <= 0 {

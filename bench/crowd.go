@@ -194,7 +194,7 @@ func (g *gathering) resting(ctx context.Context, found *Crowd, bare, others floa
 	return err
 }
 
-// grow adds so many calls, and waits until the queue is so long.
+// grow adds more calls, and waits until the queue has the wanted length.
 func (g *gathering) grow(ctx context.Context, more, want int) error {
 	if more > 0 {
 		command := fmt.Sprintf("crowd %d %s", more, g.stage.name)
@@ -233,7 +233,7 @@ func (g *gathering) length(ctx context.Context) (int, error) {
 	return int(n), nil
 }
 
-// used is what the process of a client uses, in bytes; stacks and caller, which is that of one caller, are 0 where it
+// used is what the process of a client uses, in bytes; stacks and caller, the bytes of one caller, are 0 where it
 // does not tell.
 type used struct{ all, stacks, caller float64 }
 

@@ -1,6 +1,6 @@
 // Package bench measures locks: two in turn, within rounds, or one against a floor that is measured in the same minute.
 //
-// The speed of a machine changes from hour to hour, and that of a shared one within seconds, several times. So figures
+// The speed of a machine changes from hour to hour, and the speed of a shared one within seconds, several times. So figures
 // of different slices are never compared. Of a [Pair], own, other, other, own is a round, with clients that were started
 // for it; what counts is the ratio within it, and what is reported is the median of at least [LeastRounds] such ratios
 // with the interval in which it lies with a probability of 95 % ([Ratio]). Where the interval spans 1, the two are level. A pair that has fewer rounds has
@@ -30,12 +30,12 @@
 // median of the rounds.
 //
 // The works with a loop of acquire, hold, release in each worker, closed, or open with calls that arrive at a rate
-// ([Work].Arrival), whose waits count from when they were due, and of which rates are compared with nothing:
+// ([Work].Arrival), whose waits count from when they were due, and whose rates are compared with nothing:
 //
 //	W1   1 client, 1 worker, one lock
 //	W2   1 client, 64 workers, each with a lock of its own
 //	W3   1 client, 16 workers, one lock
-//	W4   C clients with 1 worker each, one lock; with [Work].Processes the clients are spread over so many
+//	W4   C clients with 1 worker each, one lock; with [Work].Processes the clients are spread over that many
 //	W4h  as W4, each hold 5 ms long: the gap between two holds is compared, not the rate
 //
 // And those that have no rounds:
@@ -47,12 +47,12 @@
 //	W8   what many leases cost their client ([Holds])
 //	W9   calls at ten times what a lock can do, at a queue with a limit ([Overload])
 //
-// And what is large, for bench far: one lock that ten thousand clients want, beside a hundred ([Throng]); W7 and W8 with
+// And what is large, for bench far: one lock that ten thousand clients want, compared with a hundred ([Throng]); W7 and W8 with
 // more of all, and what each operation takes of the server; what a hand-off costs in clusters of several masters
 // ([Shards]). docs/how-far.md is made of it, and bench plan reckons with its figures.
 //
 // A hand-off is the time from just before release is called to the return of the next acquire, next in the order of
-// the fencing tokens, by another worker. An inversion is a pair of calls more than 5 ms apart of which the later got
+// the fencing tokens, by another worker. An inversion is a pair of calls more than 5 ms apart where the later got
 // the lock first. Figures of the server come from INFO before and after a slice.
 //
 // A [Contender] is a [Driver] whose clients live in this process, or a program that obeys an [Agent]'s lines, which

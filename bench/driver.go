@@ -66,7 +66,7 @@ type Contender struct {
 	Ours bool
 	// Background: nobody waits for the answer to its release.
 	Background bool
-	// Replaces is the name of the lock in whose place it stands: this project's on another engine, beside what that offers.
+	// Replaces is the name of the lock in whose place it stands: this project's on another engine, compared with what that offers.
 	Replaces string
 	// Only are the works that it takes part in, as W4 or as W4 C=2; all if empty.
 	Only []string
@@ -88,7 +88,7 @@ type Client interface {
 	Shutdown(ctx context.Context) error
 }
 
-// The kinds of work beside that with a mutex.
+// The kinds of work other than with a mutex.
 const (
 	KindReentrant = "reentrant"
 	KindSemaphore = "semaphore"

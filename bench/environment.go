@@ -16,7 +16,7 @@ import (
 // Environment is what absolute figures depend on.
 type Environment struct {
 	At     time.Time `json:"at"`
-	Commit string    `json:"commit,omitempty"` // of the working directory; a + behind it if something was changed
+	Commit string    `json:"commit,omitempty"` // of the working directory; a + after it if something was changed
 	Go     string    `json:"go"`
 	System string    `json:"system"`
 	Kernel string    `json:"kernel,omitempty"`
@@ -139,7 +139,7 @@ func load() float64 {
 	return number(first)
 }
 
-// Version is that of a module which this program was built with.
+// Version is the version of a module which this program was built with.
 func Version(module string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

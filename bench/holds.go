@@ -19,8 +19,8 @@ type Keeping struct {
 	Lease time.Duration `json:"lease_ns,omitempty"`
 	// For is how long their renewals are watched; 0: not at all.
 	For time.Duration `json:"-"`
-	// Beside is for how long 64 workers lock and release beside them; 0: not at all.
-	Beside time.Duration `json:"-"`
+	// Load is for how long 64 workers lock and release meanwhile; 0: not at all.
+	Load time.Duration `json:"-"`
 	// Apart: each operation is looked at for itself, what is refused too, and what is left when all are released.
 	Apart bool `json:"-"`
 }
@@ -40,14 +40,14 @@ type Holds struct {
 	// Due is how many renewals a third of the lease asks for, Done how many there were, whatever number a script does.
 	Due  float64 `json:"due"`
 	Done float64 `json:"done"`
-	// Late is the longest delay of a renewal behind a third of its lease, in ms, Left the least that was left of a
+	// Late is the longest delay of a renewal after a third of its lease, in ms, Left the least that was left of a
 	// lease.
 	Late float64 `json:"late_ms"`
 	Left float64 `json:"left_ms"`
 	// CPU of the client's process and of Redis, in parts of one CPU.
 	ClientCPU float64 `json:"client_cpu"`
 	RedisCPU  float64 `json:"redis_cpu"`
-	// Lost are leases that were lost, while 64 workers locked and released beside them as often as PerSecond.
+	// Lost are leases that were lost, while 64 workers locked and released as often as PerSecond.
 	Lost      int     `json:"lost"`
 	PerSecond float64 `json:"beside_per_s"`
 	// Lock, Refused and Release are looked at apart; Refused where the lock can be tried.
@@ -71,8 +71,8 @@ func (h Holds) Renewal() (o Operation) {
 
 const (
 	holdsFor    = 10 * time.Second // a lease by default, so three renewals each
-	besideFor   = 4 * time.Second
-	besideCrew  = 64
+	loadFor     = 4 * time.Second
+	loadCrew    = 64
 	holdsLook   = 200 * time.Millisecond // Looking at ten thousand costs the client too.
 	holdsAtOnce = 64
 	// Spare is how long the keys of a name outlast its last hold at most.
@@ -80,7 +80,7 @@ const (
 )
 
 // UsualKeeping is n leases as W8 has them.
-func UsualKeeping(n int) Keeping { return Keeping{Leases: n, For: holdsFor, Beside: besideFor} }
+func UsualKeeping(n int) Keeping { return Keeping{Leases: n, For: holdsFor, Load: loadFor} }
 
 // String names it as tables do.
 func (k Keeping) String() string {
@@ -164,7 +164,7 @@ func (k *keeping) lock(ctx context.Context, i int) error {
 	return nil
 }
 
-// try asks for a name that is held, as the client behind the one that holds it.
+// try asks for a name that is held, as the client after its holder.
 func (k *keeping) try(ctx context.Context, i int) error {
 	refused, err := k.mutexes[i].(Trier).Try(ctx)
 	if err == nil && !refused {
@@ -294,13 +294,13 @@ func (r *runner) watchHolds(ctx context.Context, c Contender, k *keeping, found 
 		}
 		found.Done = float64(renewed)
 		found.RedisCPU = cpu / 1e6 / found.Seconds
-		if k.Beside > 0 {
-			beside, leastBeside, err := r.beside(ctx, k)
+		if k.Load > 0 {
+			rate, leastLoaded, err := r.load(ctx, k)
 			if err != nil {
 				return err
 			}
-			least = min(least, leastBeside)
-			found.PerSecond = beside
+			least = min(least, leastLoaded)
+			found.PerSecond = rate
 		}
 		found.Left = least.Seconds() * 1e3
 		// The most that was left is a lease that was just renewed, less the margin that the library keeps.
@@ -343,16 +343,16 @@ func left(ctx context.Context, held []Lasting, d time.Duration) (most, least tim
 // errLooked says that the leases were looked at for as long as that was to be.
 var errLooked = errors.New("looked at for long enough")
 
-// beside lets 64 workers of the same client lock and release beside the leases.
-func (r *runner) beside(ctx context.Context, k *keeping) (perSecond float64, least time.Duration, err error) {
+// load lets 64 workers of the same client lock and release while the leases are renewed.
+func (r *runner) load(ctx context.Context, k *keeping) (perSecond float64, least time.Duration, err error) {
 	looked, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	var cycles [besideCrew]int
+	var cycles [loadCrew]int
 	var working sync.WaitGroup
 	begun := time.Now()
-	for i := range besideCrew {
+	for i := range loadCrew {
 		working.Go(func() {
-			m := k.clients[0].Mutex(fmt.Sprintf("%s:beside:%d", k.name, i))
+			m := k.clients[0].Mutex(fmt.Sprintf("%s:load:%d", k.name, i))
 			for looked.Err() == nil {
 				h, err := m.Lock(ctx)
 				if err == nil {
@@ -366,7 +366,7 @@ func (r *runner) beside(ctx context.Context, k *keeping) (perSecond float64, lea
 			}
 		})
 	}
-	_, least, _, err = left(ctx, k.held, k.Beside)
+	_, least, _, err = left(ctx, k.held, k.Load)
 	stop(errLooked)
 	working.Wait()
 	if failed := context.Cause(looked); err == nil && !errors.Is(failed, errLooked) {

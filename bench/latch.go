@@ -138,7 +138,7 @@ func (g *gate) release(ctx context.Context, asks uint64) (from int64, err error)
 	return from, g.latches[0].CountDown(ctx)
 }
 
-// allWait tells whether all clients hear, and the server has answered all that they asked, which is so many asks.
+// allWait tells whether all clients hear, and the server has answered the given number of asks.
 func (g *gate) allWait(ctx context.Context, asks uint64) (bool, error) {
 	if asked, _ := g.sent(); asked < asks {
 		return false, nil

@@ -23,7 +23,7 @@ type sham struct {
 	stall  time.Duration  // of one call, a fifth of a second after the first
 	last   bool           // serves the last that came first
 	broken bool           // lets everybody in
-	pace   func() float64 // so many times as long as usual it takes now; nil for once
+	pace   func() float64 // how many times as long as usual it takes now; nil for once
 	line   *line
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A Limiter is a Client whose locks can refuse calls behind so many waiters.
+// A Limiter is a Client whose locks can refuse calls when a number of waiters are queued.
 type Limiter interface {
 	// Limited names a lock that does, and tells of an error whether it is such a refusal.
 	Limited(name string, limit int) (m Mutex, refuses func(error) bool)
@@ -24,7 +24,7 @@ type Overload struct {
 	Capacity float64 `json:"capacity"`
 	Turn     float64 `json:"turn_ms"`
 	// Offered is how many calls arrived in a second, Served how many holds ended before the deadline of their callers, which
-	// is four times as many turns as may wait, Late how many calls had a hold or an error behind it, Refused how many were refused.
+	// is four times as many turns as may wait, Late how many calls had a hold or an error after it, Refused how many were refused.
 	Offered float64 `json:"offered"`
 	Served  float64 `json:"served"`
 	Late    float64 `json:"late"`
@@ -32,7 +32,7 @@ type Overload struct {
 	// Waits are those of the served in ms, Refusals how long a refusal took its caller.
 	Waits    Quantiles `json:"waits"`
 	Refusals Quantiles `json:"refusals"`
-	// Micros is the server's time in scripts for one refusal, in µs: what is above that of as many holds at capacity. CPU is
+	// Micros is the server's time in scripts for one refusal, in µs: what is above the time of as many holds at capacity. CPU is
 	// the same of its CPU, with all that it does to read and to answer.
 	Micros float64 `json:"refusal_us"`
 	CPU    float64 `json:"refusal_cpu_us"`

@@ -21,7 +21,7 @@ const (
 )
 
 // A Pair is two locks that are compared, each with its work. They run in turn: own, other, other, own is a round, and
-// other, own, own, other is the next, with a floor before and behind it. What counts is the ratio within a round,
+// other, own, own, other is the next, with a floor before and after it. What counts is the ratio within a round,
 // because the speed of a machine changes from one round to the next, and of a shared one several times.
 //
 // The rounds of a pair are spread over the run: a pass has one round of each pair, with clients that were
@@ -33,9 +33,9 @@ type Pair struct {
 	OwnWork, OtherWork Work
 }
 
-// Pairs are the first contender against each other one that has the work, and against itself where a work is that of
-// another synchronizer: then its mutex does the nearest work. What stands in the place of another lock is compared with
-// that one alone; where the first is one of these two, there are no other pairs. Pairs with the same own work stand together.
+// Pairs are the first contender against each other one that has the work, and against itself where a work is of another
+// synchronizer: then its mutex does the nearest work. A lock that stands in the place of another is compared with that
+// one only; where the first is one of these two, there are no other pairs. Pairs with the same own work stand together.
 // The works that can only be measured alone are returned.
 func Pairs(cast []Contender, works []Work) (pairs []Pair, alone []Work) {
 	own := cast[0]
@@ -290,7 +290,7 @@ func (r *runner) visit(ctx context.Context, s *series, own *home, ours map[strin
 	return nil
 }
 
-// keep adds a round whose histogram, which is large, is in that of the first from now on.
+// keep adds a round; its histogram, which is large, is merged into the first round's.
 func keep(rounds []Round, next Round) []Round {
 	if len(rounds) > 0 && rounds[0].Figures.acquire.hist != nil && next.Figures.acquire.hist != nil {
 		rounds[0].Figures.acquire.add(next.Figures.acquire)
@@ -353,8 +353,8 @@ func (r *runner) hire(ctx context.Context, c Contender, w Work) (*crew, error) {
 	return made, nil
 }
 
-// round is own, other, other, own, or the other way round, with a floor before and behind. The one before is that of the
-// round that has just ended, if there is one. Figures are of own and other.
+// round is own, other, other, own, or the other way round, with a floor before and after. The one before is the last
+// floor of the round that has just ended, if there is one. Figures are of own and other.
 func (r *runner) round(ctx context.Context, own *home, other *crew, turned bool) (round PairRound, figures [2][]Figures, err error) {
 	floors := func() error {
 		own.last, err = r.measureFloors(ctx, own.work, own.floors)

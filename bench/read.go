@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// ReadReport reads the lines of JSON that runs have written. Of several runs the environment is that of the last, with the
-// contenders of all, and of results of the same work of one lock the last too; the slices are those of all.
+// ReadReport reads the lines of JSON that runs have written. Of several runs the last one's environment counts, with the
+// contenders of all; so does the last result of one work of one lock. The slices are of all runs.
 func ReadReport(in io.Reader) (Report, error) {
 	var r Report
 	lines := bufio.NewReader(in)

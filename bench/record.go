@@ -53,7 +53,7 @@ type Figures struct {
 	// Inversions are among calls that began when every worker had held once: a client that is new to a lock may have to
 	// subscribe before it has a place.
 	Inversions int `json:"inversions"`
-	// Overtaken are the calls that were served behind one that had begun far later.
+	// Overtaken are the calls that were served after one that had begun far later.
 	Overtaken int `json:"overtaken"`
 	Overlaps  int `json:"overlaps"`
 	// Backward counts tokens that were not larger than the one before.
@@ -184,7 +184,7 @@ func handOffs(events []event, counted window) (spans times, passed int) {
 // arrive is how long a client that is new to a lock may take until it has a place: it has to subscribe.
 const arrive = 100 * time.Millisecond
 
-// overtaken counts the pairs of calls for one lock of which one began more than the slack after the other and was served
+// overtaken counts the pairs of calls for one lock where one began more than the slack after the other and was served
 // before it, and the calls that were overtaken so.
 func overtaken(events []event, slack, new time.Duration) (pairs, calls int) {
 	for _, holds := range judged(events, slack, new) {

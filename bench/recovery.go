@@ -41,8 +41,8 @@ func (s Scene) String() string {
 	return s.Kind
 }
 
-// Scenes returns those of the standard set, with so many dead waiters, of which more than a few are for the contender
-// of the given name only.
+// Scenes returns the scenes of the standard set, with those numbers of dead waiters. More than a few dead are for the
+// contender of the given name only.
 func Scenes(own string, dead []int) (all []Scene) {
 	for _, n := range dead {
 		s := Scene{Kind: DeadWaiters, Waiters: n, Bound: 15 * time.Second, Times: 3}
@@ -262,7 +262,7 @@ func (s *stage) deadHolder(ctx context.Context) (time.Duration, error) {
 	return max(0, time.Duration(at-from)-s.contender.Lease), err
 }
 
-// givesUp: A holds, B waits with a limit that ends within 2 ms of A's release, C waits behind it. How long from the
+// givesUp: A holds, B waits with a limit that ends within 2 ms of A's release, C waits after it. How long from the
 // release, of A or of B if that got the lock, until C holds?
 func (s *stage) givesUp(ctx context.Context, i, times int) (time.Duration, error) {
 	if s.contender.Patient {

@@ -49,7 +49,7 @@ func StartRedis(ctx context.Context, args ...string) (*Redis, error) {
 		},
 	}
 	if slices.Contains(args, clusterEnabled) {
-		o.Beside = []int{busDistance}
+		o.Distances = []int{busDistance}
 	}
 	if r.server, err = daemon.New(o); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)

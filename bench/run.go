@@ -74,7 +74,7 @@ type Round struct {
 type Result struct {
 	Contender string `json:"contender"`
 	Work
-	// Ratios are to each floor. A ratio of rates is better the larger it is; that of a gap, which is the
+	// Ratios are to each floor. A ratio of rates is better the larger it is; a ratio of gaps, which is the
 	// one to the paced floor, the smaller.
 	Ratios map[string]float64 `json:"ratios"`
 	Floors map[string]float64 `json:"floors_us"`

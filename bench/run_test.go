@@ -169,7 +169,7 @@ func TestARatioHasItsInterval(t *testing.T) {
 	// A lock that did nothing in a round is infinitely slower, not a panic.
 	c := Compared{Rounds: slices.Repeat([]PairRound{{Own: Turn{Rate: 5}}}, 7)}
 	r = c.Speed()
-	require.True(t, math.IsInf(r.Median, 1) && !r.Level(), "%+v beside a lock that does nothing", r)
+	require.True(t, math.IsInf(r.Median, 1) && !r.Level(), "%+v against a lock that does nothing", r)
 	require.Zero(t, c.CPU().Rounds)
 }
 
@@ -182,17 +182,17 @@ func TestPairsAreOfTheOwnLock(t *testing.T) {
 	pairs, alone := Pairs(cast, works)
 	var got []string
 	for i, p := range pairs {
-		got = append(got, p.Other.Name+" "+p.OtherWork.ID+" beside "+p.OwnWork.ID)
+		got = append(got, p.Other.Name+" "+p.OtherWork.ID+" against "+p.OwnWork.ID)
 		if p.Own.Name != "own" || i > 0 && p.key() != pairs[i-1].key() && slices.ContainsFunc(pairs[:i], func(q Pair) bool { return q.key() == p.key() }) {
 			t.Errorf("pair %d: %s in %v: pairs of one work of the own lock stand together", i, p.Own.Name, p.OwnWork)
 		}
 	}
 	want := []string{
-		"bare W1 beside W1", "rival W1 beside W1", "own R1 beside W1", "bare W2 beside W2", "bare W4 beside W4", "rival W4 beside W4",
-		"own R4 beside W4", "own S4 beside W4", "own S16 beside W4", "own RW beside W2", "redlock R5 beside W1", "redlock R5 beside W4",
+		"bare W1 against W1", "rival W1 against W1", "own R1 against W1", "bare W2 against W2", "bare W4 against W4", "rival W4 against W4",
+		"own R4 against W4", "own S4 against W4", "own S16 against W4", "own RW against W2", "redlock R5 against W1", "redlock R5 against W4",
 	}
 	require.ElementsMatch(t, want, got)
-	require.False(t, len(alone) != 1 || alone[0].Kind != KindLatch, "%v have no mutex beside them, want the latch", alone)
+	require.False(t, len(alone) != 1 || alone[0].Kind != KindLatch, "%v have no mutex to compare with, want the latch", alone)
 }
 
 func TestALockIsComparedWithWhatItReplaces(t *testing.T) {

@@ -91,7 +91,7 @@ func TestAVerdictOnOrderNeedsMoreThanOneCall(t *testing.T) {
 		}
 		require.Equal(t, c.convicted, report.Fault() != nil, c)
 	}
-	// Who holds beside others is convicted wherever that is.
+	// A lock with two holders is convicted wherever that is.
 	report := Report{Environment: Environment{Restless: true}, Results: []Result{{Figures: Figures{Overlaps: 1}}}}
 	require.Error(t, report.Fault(), "an overlap on a restless machine is no fault")
 }

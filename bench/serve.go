@@ -50,7 +50,7 @@ type server struct {
 	mu  sync.Mutex // guards out
 	out *bufio.Writer
 
-	// The fields below are used by the reader of commands alone, but for what callMu guards.
+	// The fields below are used by the reader of commands alone, except what callMu guards.
 	band      *localBand
 	shift     shift
 	clients   []Client // of single calls

@@ -93,7 +93,7 @@ func TestInversionsOfAColdStartDoNotCount(t *testing.T) {
 	late.worker = 9
 	events[0].acquired = 200 * ms
 	f = figures(append(events, late), window{15 * ms, 300 * ms}, true)
-	require.EqualValues(t, 1, f.Inversions, "that of the one who came 150 ms after the first and was served before")
+	require.EqualValues(t, 1, f.Inversions, "the call that came 150 ms after the first and was served before it")
 }
 
 // hold is one hold: when Lock was called and returned and when Release was called, all in ms.

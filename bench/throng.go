@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// A Throng is one lock that many clients want, beside the same with few: clients in processes of their own.
+// A Throng is one lock that many clients want, compared with few: clients in processes of their own.
 type Throng struct {
 	Many, Few Work
 	Rounds    int
 }
 
-// Both makes the works of a throng, whose clients are spread over so many processes.
+// Both makes the works of a throng, whose clients are spread over that many processes.
 func Both(many, few, processes int, shared time.Duration) (a, b Work) {
 	w := Work{ID: "W4", Workers: 1, Processes: processes, Shared: shared}
 	a, b = w, w
@@ -93,14 +93,14 @@ func (r *runner) tried(ctx context.Context, c Contender, what string, round func
 	return false, r.missing(c, what, err)
 }
 
-// Shards is what a hand-off costs in a cluster of so many masters. Each of them has as many clients and locks, and holds
+// Shards is what a hand-off costs in a cluster of several masters. Each of them has as many clients and locks, and holds
 // last 10 ms, so that each has as much to do: one that is idle for longer between two requests takes more for each.
 type Shards struct {
 	Contender string `json:"contender"`
 	Masters   int    `json:"masters"`
 	Clients   int    `json:"clients"`
 	Locks     int    `json:"locks"`
-	// Rate is hand-offs a second of all masters together, CPU µs of all masters for one, Client that of the clients.
+	// Rate is hand-offs a second of all masters together, CPU µs of all masters for one, Client the clients' CPU.
 	Rate   float64 `json:"rate"`
 	CPU    float64 `json:"server_cpu_us"`
 	Client float64 `json:"client_cpu_us"`
@@ -122,7 +122,7 @@ const (
 	shardHold  = 10 * time.Millisecond
 )
 
-// placed is a driver whose names are those given, by the number behind the last colon.
+// placed is a driver whose names are those given, by the number after the last colon.
 type placed struct {
 	Driver
 	names []string
@@ -170,7 +170,7 @@ func (r *runner) cluster(ctx context.Context, c Contender, masters int) (s *shar
 	if err != nil {
 		return nil, err
 	}
-	// A client of which all waits are for one name talks to one master, which is what is measured.
+	// A client whose waits are all for one name talks to one master, which is what is measured.
 	made, err := newLocalBand(ctx, placed{r.On(option), names}, w, r.prefix)
 	if err != nil {
 		return nil, err

@@ -104,7 +104,7 @@ func Standard(clients []int) []Work {
 	return works
 }
 
-// FamilyWorks returns the works of the synchronizers beside the mutex: reentrant W1 and W4, semaphore(1) W4, a
+// FamilyWorks returns the works of the other synchronizers: reentrant W1 and W4, semaphore(1) W4, a
 // semaphore of 16 permits for 64 clients, 64 readers of one lock, and a latch for 1,000 who wait over 50
 // clients.
 func FamilyWorks() []Work {
@@ -149,7 +149,7 @@ func known(works []Work) []string {
 }
 
 // compared: there are ratios to its floors. Where calls arrive at a rate, that is the rate, whatever the lock: then the
-// floors are there to tell whether the machine is quiet, but for gaps.
+// floors only tell whether the machine is quiet, except for gaps.
 func (w Work) compared() bool { return w.Arrival == 0 || w.LessIsBetter() }
 
 // LessIsBetter: gaps are compared, not rates.

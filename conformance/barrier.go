@@ -27,7 +27,7 @@ func beginIndex(ctx context.Context, b Barrier) *call[int] {
 	return begin(func() (int, error) { return b.Await(ctx) })
 }
 
-// arrive begins to wait, and returns when so many do.
+// arrive begins to wait, and returns when n parties do.
 func (x *scene) arrive(b Barrier, n int) *call[int] {
 	c := beginIndex(x.soon(), b)
 	x.queued(b, n)

@@ -11,8 +11,8 @@ const (
 	noExclusion   bug = "it grants whoever holds"
 	oneSession    bug = "its session holds, not the call"
 	newestFirst   bug = "the last that came is the first to hold"
-	lateHandOff   bug = "those who wait are served some time after a release"
-	barges        bug = "calls overtake those who wait"
+	lateHandOff   bug = "waiters are served some time after a release"
+	barges        bug = "calls overtake waiters"
 	sameToken     bug = "all tokens are the same"
 	triesWait     bug = "a try waits"
 	triesQueue    bug = "a try that fails stays in the queue"
@@ -47,7 +47,7 @@ const (
 	roomForNobody  bug = "a call that comes puts another out of a full queue"
 	refusedStays   bug = "a call that is refused stays in the queue"
 
-	keptForGood bug = "what is kept is held beside others"
+	keptForGood bug = "what is kept is held together with others"
 
 	neverWanted   bug = "a holder is not told when somebody waits"
 	wantedTooLate bug = "a holder is not told of who has waited since before it asks"
@@ -119,7 +119,7 @@ const (
 	samePlace        bug = "all parties have the same place"
 	goesEarly        bug = "a barrier trips one too early"
 	leavesQuietly    bug = "a party that gives up breaks nothing"
-	resetsOnlyBroken bug = "a reset does nothing for those who wait"
+	resetsOnlyBroken bug = "a reset does nothing for waiting parties"
 	staysBroken      bug = "a reset mends nothing"
 	deadParty        bug = "a dead party is waited for"
 )
@@ -128,7 +128,7 @@ const (
 type caught struct {
 	bug        bug
 	kind, name string
-	says       string // or, behind a slash, what it says where calls come in another order
+	says       string // or, after a slash, what it says where calls come in another order
 }
 
 // heard reports whether a text is what finds the bug.
@@ -173,7 +173,7 @@ func doorCatches() []caught {
 		{staysQueued, "", "a cancelled wait gives up its place", "1 call should wait"},
 		{forgetsGrant, "", "a call cancelled as it begins holds or has left", "to lock after a call that was cancelled"},
 		{keepsGrant, "", "a wait cancelled as it is granted holds or has left", "to lock after a wait that was cancelled"},
-		{bothWays, "", "a wait cancelled as it is granted holds or has left", "returned a lease beside its error"},
+		{bothWays, "", "a wait cancelled as it is granted holds or has left", "returned a lease with its error"},
 		{boundByContext, "", "the context of a call does not bound its hold", "the context of its call has ended / ended with the context of its call"},
 		{noValues, "", "the context of a call does not bound its hold", "has not the values"},
 
@@ -195,7 +195,7 @@ func doorCatches() []caught {
 		{unlockTwiceSent, "", "a second Unlock does nothing", "to try for what the next holds"},
 		{neverFrees, "", "an Unlock after a release does nothing", "to be next after a release"},
 		{freesAnothers, "", "an Unlock after a loss does nothing", "after an Unlock that is to do nothing"},
-		{unlockOvertaken, "", "no call overtakes the Unlock of its client", "right behind an Unlock of the same client"},
+		{unlockOvertaken, "", "no call overtakes the Unlock of its client", "right after an Unlock of the same client"},
 		{unlockUnwaited, "", "a client that closes waits for its Unlocks", "that is closed"},
 		{handOverEnds, "", "what cannot be handed over stays as it is", "could not be handed over has ended"},
 		{unlockStops, "", "an Unlock that is cut off costs a lease", "after an Unlock that was cut off"},
@@ -240,10 +240,10 @@ func mutexCatches() []caught {
 
 		{waitsForItself, "", "a call from within its own hold is a deadlock", "to lock from within the hold"},
 		{remembersHolds, "", "a call from within its own hold is a deadlock", "a hold that is over"},
-		{shortNames, "", "any printable name is a name of its own", "beside the others"},
+		{shortNames, "", "any printable name is a name of its own", "next to the others"},
 		{anyName, "", "what is no name is refused", "the call holds"},
 		{noExclusion, "", "many names are held at once", "two hold one of many names"},
-		{oneKind, "", "kinds of one name do not meet", "beside those of other kinds"},
+		{oneKind, "", "kinds of one name do not meet", "next to other kinds"},
 	}
 }
 
@@ -262,7 +262,7 @@ func reentrantCatches() []caught {
 
 func rwlockCatches() []caught {
 	return []caught{
-		{readersAlone, "", "readers hold together, a writer alone", "to try for reading beside a reader"},
+		{readersAlone, "", "readers hold together, a writer alone", "to try for reading while a reader holds"},
 		{writersIgnoreReaders, "", "readers and writers keep apart under load", "a writer does not hold alone"},
 		{barges, "", "readers and writers hold in the order of the calls", "while a writer waits: the call holds"},
 		{leavesSilently, "", "a writer that leaves lets the readers behind it in", "when the writer ahead has left"},
@@ -283,7 +283,7 @@ func semaphoreCatches() []caught {
 		{countHolders, "", "permits are counted", "3 permits should be free"},
 		{barges, "", "a small request does not overtake a large one", "2 calls should wait"},
 		{smallFirst, "", "a small request does not overtake a large one", "2 permits should be free"},
-		{serveOne, "", "a release serves all who fit", "beside others that a release has served"},
+		{serveOne, "", "a release serves all who fit", "with others that a release has served"},
 		{unlockForgotten, "", "an Unlock gives all permits back", "after an Unlock of 3"},
 		{leavesSilently, "", "a large request that leaves lets small ones in", "when the larger request ahead has left"},
 		{neverTooLarge, "", "what never fits is refused at once", `does not wrap "too large"`},
@@ -297,7 +297,7 @@ func latchCatches() []caught {
 	return []caught{
 		{opensUnset, "", "a latch that is not set is an error", "not set: the call returned no error"},
 		{setsTwice, "", "only a count of at least one can be set, and only once", "a latch that is closed was set"},
-		{opensEarly, "", "all wait for the last count, also those who come late", "of which one is left"},
+		{opensEarly, "", "all wait for the last count, also those who come late", "with one left to count"},
 		{countsTwice, "", "counts of many clients are each told apart", "twice or never"},
 		{cancelCounts, "", "a wait that is cancelled changes nothing", "the call returned no error"},
 		{setsOnce, "", "an open latch can be set again", "could not be set"},

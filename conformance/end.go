@@ -83,7 +83,7 @@ func releaseLost(x *scene) {
 	x.unreleased(l, lease.ErrLost, "to release what was lost")
 	x.busy(c, "to try for what the next holds, after the release of the one that lost it")
 	if second.Context().Err() != nil {
-		x.Fatalf("the release of a lost hold has ended that of the next: %v", context.Cause(second.Context()))
+		x.Fatalf("the release of a lost hold has ended the next one's: %v", context.Cause(second.Context()))
 	}
 	x.release(second)
 }

@@ -30,7 +30,7 @@ type Engine struct {
 	// 3 s. Cases that wait for the end of one ask for it, all others for a lease of several times Patience. A run
 	// lasts a little longer than this.
 	Lease time.Duration
-	// Patience is how long a case waits for what must come, beside the leases that have to end before. It should
+	// Patience is how long a case waits for what must come, in addition to the leases that have to end before. It should
 	// be more than enough: only what fails takes as long. The default is 20 s.
 	Patience time.Duration
 
@@ -61,7 +61,7 @@ type Client struct {
 	Latch     func(name string) Latch
 	Barrier   func(name string, parties int, lease time.Duration) Barrier
 
-	// Limited is a Mutex whose queue has room for so many waiters: other calls fail with [lease.ErrQueueFull]. Nil where no
+	// Limited is a Mutex whose queue has room for that many waiters: other calls fail with [lease.ErrQueueFull]. Nil where no
 	// queue has a limit.
 	Limited func(name string, waiters int, lease time.Duration) Mutex
 	// Kept is a Mutex that its client keeps between two calls, until others want it. Nil where none is.
@@ -104,11 +104,11 @@ type RWLock interface {
 	TryRLock(ctx context.Context) (*lease.Lease, error)
 }
 
-// A Semaphore is the name of so many permits.
+// A Semaphore is the name of a number of permits.
 type Semaphore interface {
 	Acquire(ctx context.Context, n int64) (*lease.Lease, error)
 	TryAcquire(ctx context.Context, n int64) (*lease.Lease, error)
-	// Do is that of a [Mutex], with n permits.
+	// Do is Do of a [Mutex], with n permits.
 	Do(ctx context.Context, n int64, f func(context.Context) error) error
 	Available(ctx context.Context) (int64, error)
 }
@@ -121,14 +121,14 @@ type Latch interface {
 	Wait(ctx context.Context) error
 }
 
-// A Barrier is the name of a place where so many parties meet.
+// A Barrier is the name of a place where a number of parties meet.
 type Barrier interface {
-	// Await returns in which place the call came: the first is that of the number of parties less 1, the last 0.
+	// Await returns in which place the call came: the first is the number of parties less 1, the last 0.
 	Await(ctx context.Context) (index int, err error)
 	Reset(ctx context.Context) error
 }
 
-// What an object may be beside: a run asks for it, and sees more where it is there.
+// What an object may be in addition: a run asks for it, and sees more where it is there.
 type (
 	// Waits tells how many calls of all clients wait for the name, as far as the engine knows of them. A latch
 	// may count clients instead.

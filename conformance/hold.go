@@ -154,7 +154,7 @@ func inOrder(x *scene) {
 	}
 	x.release(l)
 	for _, c := range calls {
-		value(x, c, "to wait behind others")
+		value(x, c, "to wait after others")
 	}
 	if !slices.Equal(got, want) {
 		x.Fatalf("calls that came one after the other got their holds in the order %v", got)
@@ -170,7 +170,7 @@ func tryBehind(x *scene) {
 		x.busy(c, "to try for what is held and waited for")
 		x.release(l)
 		x.busy(c, "to try after a release that somebody has waited for")
-		x.release(x.held(queued, "to wait beside tries"))
+		x.release(x.held(queued, "to wait while others try"))
 	}
 }
 

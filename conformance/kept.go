@@ -20,7 +20,7 @@ func keptLock(x *scene) {
 		}
 		l := x.lock(b, "to lock what another client keeps and no call uses")
 		if x.engine.Fenced && l.Token() <= token {
-			x.Fatalf("the token behind what was kept is %d, the one before was %d", l.Token(), token)
+			x.Fatalf("the token after what was kept is %d, the one before was %d", l.Token(), token)
 		}
 		token = l.Token()
 		x.busy(a, "to try for what was kept, and is held by another client")

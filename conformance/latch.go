@@ -114,9 +114,9 @@ func latchOpens(x *scene) {
 	x.counted(a, 1)
 	late := x.shortly()
 	early := beginError(func() error { return a.Wait(late) })
-	failed(x, early, context.DeadlineExceeded, "to wait for a latch of which one is left")
+	failed(x, early, context.DeadlineExceeded, "to wait for a latch with one left to count")
 	for _, c := range all {
-		waiting(x, c, "to wait for a latch of which one is left")
+		waiting(x, c, "to wait for a latch with one left to count")
 	}
 	opening.Store(true)
 	x.left(x.latch(2), 0)

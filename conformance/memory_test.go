@@ -25,7 +25,7 @@ var (
 	errBroken   = errors.New("broken")
 )
 
-// memory is an engine in this process. It does everything right, but for the bug that it has.
+// memory is an engine in this process. It does everything right, except for the bug that it has.
 type memory struct {
 	bug   bug
 	gives atomic.Bool   // holds of a mutex can be handed over
@@ -208,7 +208,7 @@ func (m *memory) keeper(ctx context.Context, h *hold) *lease.Keeper {
 	return k
 }
 
-// giving is a hold that may be handed over: that of a mutex.
+// giving is a mutex's hold, which may be handed over.
 type giving struct {
 	*memory
 	hold *hold
@@ -274,7 +274,7 @@ func (a *asker) Want(*lease.Lease) {
 	}
 }
 
-// awaited tells those who want to know that somebody waits.
+// awaited tells holders that want to know that somebody waits.
 func (m *memory) awaited(s *site) {
 	for _, h := range s.held {
 		for _, k := range h.wants {

@@ -63,7 +63,7 @@ func oddNames(x *scene) {
 	var all []*lease.Lease
 	for _, name := range names() {
 		a, b := x.doorOf(x.clients[0], name, x.steady()), x.doorOf(x.clients[1], name, x.steady())
-		l := x.lock(a, fmt.Sprintf("to lock %q beside the others", name))
+		l := x.lock(a, fmt.Sprintf("to lock %q next to the others", name))
 		x.busy(b, fmt.Sprintf("to try for %q", name))
 		all = append(all, l)
 	}
@@ -153,7 +153,7 @@ func kindsApart(x *scene) {
 			value(x, beginIndex(x.soon(), o), "to meet at the barrier of the name")
 			value(x, two, "to meet at the barrier of the name")
 		default:
-			all = append(all, x.try(newDoor(o), "to try for the "+k.name+" of the name, beside those of other kinds"))
+			all = append(all, x.try(newDoor(o), "to try for the "+k.name+" of the name, next to other kinds"))
 		}
 	}
 	for _, l := range all {

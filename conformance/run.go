@@ -14,7 +14,7 @@ import (
 const (
 	// clients is how many meet: two contend, the third sees what the two make of it.
 	clients = 3
-	// atOnce is how many cases run beside each other, but for those that mostly wait for a lease to end.
+	// atOnce is how many cases run at the same time, except cases that mostly wait for a lease to end.
 	atOnce = 8
 	// steady is how long a lease is, in times of Patience, where a case is to fail rather than see it end.
 	steady = 6
@@ -55,7 +55,7 @@ func play(t *testing.T, s *stage, plan []part) {
 	all.Wait()
 }
 
-// together runs cases of a kind beside each other, as far as there are slots, if these are limited.
+// together runs cases of a kind at the same time, as far as there are slots, if these are limited.
 func (p part) together(t *testing.T, s *stage, timed bool, slots chan struct{}) {
 	var all sync.WaitGroup
 	for _, c := range p.cases {

@@ -125,7 +125,7 @@ func (x *scene) cancellable() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// A call runs beside the case.
+// A call runs at the same time as the case.
 type call[T any] struct {
 	done  chan struct{} // closed when it has returned; then the fields below are set
 	value T
@@ -199,7 +199,7 @@ func (x *scene) refused(c *call[*lease.Lease], want error, what string) {
 	case err == nil:
 		x.Fatalf("%s: the call holds", what)
 	case l != nil:
-		x.Fatalf("%s: the call returned a lease beside its error: %v", what, err)
+		x.Fatalf("%s: the call returned a lease with its error: %v", what, err)
 	}
 	x.wraps(err, want, what)
 }
@@ -292,7 +292,7 @@ func (x *scene) brokenBy(object any) {
 	value(x, beginError(func() error { return object.(Breaks).Break(ctx) }), "to take the hold away")
 }
 
-// queued waits until so many calls wait for an object. Where it does not tell, some time must do.
+// queued waits until n calls wait for an object. Where it does not tell, some time must do.
 func (x *scene) queued(object any, n int) {
 	x.Helper()
 	w, is := object.(Waits)
@@ -310,7 +310,7 @@ func (x *scene) queued(object any, n int) {
 	})
 }
 
-// waits begins a call for a hold, and waits until it is one of so many that wait.
+// waits begins a call for a hold, and waits until it is one of n waiters.
 func (x *scene) waits(ctx context.Context, d door, n int) *call[*lease.Lease] {
 	x.Helper()
 	c := beginLock(ctx, d.Lock)
@@ -326,7 +326,7 @@ func waiting[T any](x *scene, c *call[T], what string) {
 	}
 }
 
-// eventually waits until something is so of which nobody tells.
+// eventually waits until something is so that nobody reports.
 func (x *scene) eventually(what string, is func() bool) {
 	x.Helper()
 	end := time.Now().Add(x.engine.Patience)
@@ -352,7 +352,7 @@ func closed(done <-chan struct{}, limit time.Duration) bool {
 	}
 }
 
-// crowd runs f for every client in so many goroutines each, and fails with the first error that one returns;
+// crowd runs f for every client in that many goroutines each, and fails with the first error that one returns;
 // it ends the context of the others.
 func (x *scene) crowd(each int, f func(ctx context.Context, client, worker int) error) {
 	x.Helper()

@@ -24,7 +24,7 @@ func semaphoreCases() []trial {
 	}
 }
 
-// permits is a semaphore of so many, as a client sees it, and some of them as what is asked for.
+// permits is a semaphore of a number of permits, as a client sees it, and a number to ask for.
 type permits struct {
 	x *scene
 	s Semaphore
@@ -99,12 +99,12 @@ func largeFirst(x *scene) {
 	large := x.waits(x.soon(), b.some(3), 1)
 	small := x.waits(x.soon(), c.some(1), 2)
 	waiting(x, large, "to acquire 3 permits where 1 is free")
-	waiting(x, small, "to acquire 1 permit behind a larger request")
+	waiting(x, small, "to acquire 1 permit after a larger request")
 	x.busy(a.some(1), "to try for 1 permit while a larger request waits")
 	x.release(one)
 	a.available(2)
 	x.queued(b.s, 2)
-	waiting(x, small, "to acquire 1 permit behind a larger request, after a release that was not enough for it")
+	waiting(x, small, "to acquire 1 permit after a larger request, after a release that was not enough for it")
 	x.release(two)
 	three := x.held(large, "to acquire all permits when they are free")
 	waiting(x, small, "to acquire 1 permit where none is free")
@@ -121,7 +121,7 @@ func serveAll(x *scene) {
 	x.release(all)
 	var held []*lease.Lease
 	for _, c := range []*call[*lease.Lease]{one, two, three} {
-		held = append(held, x.held(c, "to acquire permits beside others that a release has served"))
+		held = append(held, x.held(c, "to acquire permits with others that a release has served"))
 	}
 	a.available(0)
 	for _, l := range held {
@@ -138,7 +138,7 @@ func largeLeaves(x *scene) {
 	small := beginLock(x.soon(), c.some(1).Lock)
 	if x.engine.Fair {
 		x.queued(b.s, 2)
-		waiting(x, small, "to acquire 1 permit behind a larger request")
+		waiting(x, small, "to acquire 1 permit after a larger request")
 	}
 	cancel()
 	x.refused(large, context.Canceled, "to cancel a wait for 2 permits")

@@ -96,16 +96,16 @@ func unlockThenTry(x *scene) {
 	for range 20 {
 		before := l.Token()
 		x.unlocked(l)
-		l = x.try(a, "to try right behind an Unlock of the same client")
+		l = x.try(a, "to try right after an Unlock of the same client")
 		if x.engine.Fenced && l.Token() <= before {
-			x.Fatalf("the token of a hold right behind an Unlock is %d, the one before was %d", l.Token(), before)
+			x.Fatalf("the token of a hold right after an Unlock is %d, the one before was %d", l.Token(), before)
 		}
 		x.unlocked(l)
-		l = x.lock(a, "to lock right behind an Unlock of the same client")
+		l = x.lock(a, "to lock right after an Unlock of the same client")
 	}
 	next := x.waits(x.soon(), b, 1)
 	x.unlocked(l)
-	x.busy(a, "to try right behind an Unlock that somebody has waited for")
+	x.busy(a, "to try right after an Unlock that somebody has waited for")
 	x.release(x.held(next, "to be next after an Unlock"))
 }
 
@@ -114,7 +114,7 @@ func unlockThenClose(x *scene) {
 	l := x.lock(x.doorOf(client, x.name, x.steady()), "to lock what is free")
 	x.unlocked(l)
 	ctx := x.soon()
-	value(x, beginError(func() error { return client.Close(ctx) }), "to close a client behind an Unlock")
+	value(x, beginError(func() error { return client.Close(ctx) }), "to close a client after an Unlock")
 	if cause := context.Cause(l.Context()); !errors.Is(cause, lease.ErrReleased) {
 		x.Fatalf("the context of a hold that was unlocked has ended with %v when its client closed", cause)
 	}

@@ -52,7 +52,7 @@ func waitCancelled(x *scene) {
 		x.Fatalf("a wait for another holder says that the server does not answer: %v", first.err)
 	}
 	x.queued(c.object, 1)
-	waiting(x, second, "to wait behind a call that is cancelled")
+	waiting(x, second, "to wait after a call that is cancelled")
 	x.release(l)
 	l = x.held(second, "to be next after a call that was cancelled")
 	x.busy(b, "to try for what the next holds")
@@ -100,7 +100,7 @@ func (x *scene) either(c *call[*lease.Lease]) {
 	l, err := result(x, c, "to cancel a call")
 	switch {
 	case err != nil && l != nil:
-		x.Fatalf("a call that was cancelled returned a lease beside its error: %v", err)
+		x.Fatalf("a call that was cancelled returned a lease with its error: %v", err)
 	case err != nil:
 		x.wraps(err, context.Canceled, "to cancel a call")
 	case l == nil:
@@ -152,7 +152,7 @@ func boundEnds(x *scene) {
 	if cause := context.Cause(bound); !errors.Is(cause, context.Canceled) {
 		x.Fatalf("a bound context ended with the cause %v when the other was cancelled", cause)
 	}
-	x.busy(b, "to try for a hold of which a bound context has ended")
+	x.busy(b, "to try for a hold after a context bound to it has ended")
 	if l.Context().Err() != nil || rest.Err() != nil {
 		x.Fatalf("a hold has ended with a context that is bound to it")
 	}

@@ -133,7 +133,7 @@ func TestACountThatWasNeverSentIsNotUnknown(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		return err
 	}
-	// Behind the connection that there was, and what is being tried when a count ends, nobody listens.
+	// After the old connection, and the one being tried when a count ends, nobody listens.
 	kit.Eventually(t, "a count that was never sent", func() bool { return !errors.Is(count(), lease.ErrOutcomeUnknown) })
 }
 

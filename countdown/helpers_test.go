@@ -72,7 +72,7 @@ func (v view) set(t testing.TB, n int64) {
 	require.True(t, kit.Got(v.TrySetCount(context.Background(), n))(t))
 }
 
-// down counts down by one, after which so many must be left.
+// down counts down by one, after which left must be left.
 func (v view) down(t testing.TB, left int64) {
 	t.Helper()
 	require.Equal(t, left, kit.Got(v.CountDown(context.Background()))(t))

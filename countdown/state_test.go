@@ -48,7 +48,7 @@ func TestALatchOutlivesItsLastUseByItsLifetime(t *testing.T) {
 		require.False(t, wait.Returned())
 		require.NoError(t, kit.Err(l.CountDown(t.Context())))
 		require.NoError(t, wait.Err(t))
-		// Also an open one is there for those who come late.
+		// Also an open one is there for late waiters.
 		for range 10 {
 			synctime.Pass(59 * time.Second)
 			require.NoError(t, l.Wait(t.Context()))

@@ -44,9 +44,10 @@ func (e *Election) Name() string { return e.campaign.Name() }
 
 // Campaign waits its turn, proclaims value, and returns the leadership.
 //
-// Candidates lead in the order in which Redis saw them. The lease's context ends with a cause that says
-// why, before another can lead if it is for want of renewals; its Token is higher than that of every leader before, and belongs in every write that only the leader
-// may do. Release resigns: the next candidate leads at once. If ctx ends first, or value cannot be proclaimed, Campaign
+// Candidates lead in the order in which Redis saw them. The lease's context ends with a cause that says why; if renewals
+// failed, it ends before another can lead. Its Token is higher than every earlier leader's, and belongs in every write
+// that only the leader may do. Release resigns: the next candidate leads at once. If ctx ends first, or value cannot be
+// proclaimed, Campaign
 // gives up its place, or the lead, and returns an error as fairlock's Lock does, which is a [lease.ErrLost] where the
 // lead was lost before anybody heard of it.
 func (e *Election) Campaign(ctx context.Context, value string) (*lease.Lease, error) {
@@ -103,7 +104,7 @@ func (e *Election) Run(ctx context.Context, value string, f func(context.Context
 // Proclaim changes the value of the leader that holds l.
 //
 // It takes effect only while l leads, by the server's word: after the end of the lease nothing is written, and the
-// error is a [lease.ErrLost], or [lease.ErrReleased]. So no value of an earlier leader ever replaces that of a later one,
+// error is a [lease.ErrLost], or [lease.ErrReleased]. So no value of an earlier leader ever replaces the value of a later one,
 // however late its request arrives. Where the server says that l does not lead any more, the lease's context ends too.
 // An error that wraps [lease.ErrOutcomeUnknown] means that the value may be proclaimed or not.
 func (e *Election) Proclaim(ctx context.Context, l *lease.Lease, value string) error {
@@ -147,7 +148,7 @@ func (e *Election) Leader(ctx context.Context) (lease.Leader, error) {
 	return l, nil
 }
 
-// look asks who leads, and as of which generation.
+// look asks who leads, and in which generation.
 func (e *Election) look(ctx context.Context) (lease.Leader, int64, error) {
 	r, err := waitqueue.Call(ctx, e.watch, lua.ElectionLeader, 0, func(waitqueue.Attempt) []string { return nil })
 	if err != nil || r.Status != wire.Done {
@@ -161,7 +162,7 @@ func (e *Election) look(ctx context.Context) (lease.Leader, int64, error) {
 //
 // The channel keeps the newest alone. One that was not received in time is replaced by the next, so a slow receiver
 // misses what is over, and never the last. Lost messages, broken connections and restarts of the server only delay it:
-// a change of which no message comes is found within three seconds, and the end of a leader that dies at the end of its
+// a change whose message is lost is found within three seconds, and the end of a leader that dies at the end of its
 // lease; with more clients that observe one name than 200, within three seconds or 7 ms times their number, whichever
 // is longer.
 //

@@ -65,7 +65,7 @@ func ExampleElection_Campaign() {
 	// lease released by Release
 }
 
-// A scheduler that runs wherever it leads, and stops with the program: ctx is that of signal.NotifyContext.
+// A scheduler that runs wherever it leads, and stops with the program: ctx comes from signal.NotifyContext.
 func ExampleElection_Run() {
 	clients, stop := kit.Clients(2)
 	defer stop()

@@ -183,7 +183,7 @@ func TestALookForTheLeaderThatIsNotAnsweredSaysNothingOfAnOutcome(t *testing.T) 
 	})
 }
 
-// What a campaign has to do behind the grant takes longer than the lead may go on without progress.
+// What a campaign has to do after the grant takes longer than the lead may go on without progress.
 func TestTheTimeWithoutProgressBeginsWhenACampaignReturns(t *testing.T) {
 	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
 		e := election.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), headwaiter.WithMaxStall(500*time.Millisecond))

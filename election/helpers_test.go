@@ -99,14 +99,14 @@ func ended(t testing.TB, news <-chan lease.Leader) (last lease.Leader) {
 	}
 }
 
-// lockKey is the key of an election under the default prefix, and wake the channel of those who observe.
+// lockKey is the key of an election under the default prefix, and wake the channel of the observers.
 func lockKey(name string) string { return "headwaiter:election:{" + name + "}" }
 func wake(name string) string    { return lockKey(name) + ":wake" }
 
-// hearing waits until so many clients observe.
+// hearing waits until n clients observe.
 func hearing(t testing.TB, s redistest.Backend, name string, n int64) {
 	t.Helper()
-	kit.Eventually(t, "those who observe to hear", func() bool {
+	kit.Eventually(t, "the observers to hear", func() bool {
 		return s.Do("PUBSUB", "NUMSUB", wake(name)).([]any)[1].(int64) == n
 	})
 }
@@ -310,7 +310,7 @@ func TestARunEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// The maximum wait is that of each campaign, and it ends the run: somebody else leads for longer than was expected.
+// The maximum wait is for each campaign, and it ends the run: somebody else leads for longer than was expected.
 func TestARunWhoseCampaignFailsEnds(t *testing.T) {
 	kit.BubbleTwo(t, func(t *testing.T, _ *redistest.Embedded, c, other *headwaiter.Client) {
 		never := func(context.Context) error { panic("it leads") }
@@ -328,7 +328,7 @@ func TestARunWhoseCampaignFailsEnds(t *testing.T) {
 	})
 }
 
-// What ends the lead of a client that closes is a loss, and the campaign behind it finds the client closed.
+// What ends the lead of a client that closes is a loss, and the next campaign finds the client closed.
 func TestARunEndsWithItsClient(t *testing.T) {
 	kit.BubbleOne(t, func(t *testing.T, _ *redistest.Embedded, c *headwaiter.Client) {
 		run := kit.Run(func() error {

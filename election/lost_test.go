@@ -104,7 +104,7 @@ func TestAServerThatIsRestartedHasNoLeader(t *testing.T) {
 	forgets(t, s, s.Restart)
 }
 
-// forgets asserts what a server that loses its state means to those who lead and observe.
+// forgets asserts what a server that loses its state means to the leader and the observers.
 func forgets(t *testing.T, s redistest.Backend, do func()) {
 	e := election.New(kit.Dial(t, s), kit.Name(t), headwaiter.WithLease(time.Second))
 	other, _ := of(t, s)

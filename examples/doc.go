@@ -1,2 +1,2 @@
-// Package examples has the tests of the examples, each of which is a program of its own: go run ./examples/NAME.
+// Package examples has the tests of the examples, each a program of its own: go run ./examples/NAME.
 package examples

@@ -30,19 +30,19 @@ func TestMain(m *testing.M) {
 	os.Exit(kit.Build(m, "./...", func(dir string) { programs = dir }))
 }
 
-// mark is the line behind which all is read that was written before.
+// mark is a line: when it is read, all that was written before has been read.
 const mark = "\a"
 
-// A scene is processes of one example on one redis-server. All write to one pipe, so a line stands behind another if
+// A scene is processes of one example on one redis-server. All write to one pipe, so a line stands after another if
 // it was written later, whichever processes wrote them.
 type scene struct {
 	*testing.T
 	name        string
 	dir         string   // where they run
-	environment []string // what they get beside the URL
+	environment []string // what they get in addition to the URL
 	server      *redistest.Server
 	pipe        *os.File
-	read        chan struct{} // hands over when a mark was read; closes behind the last line
+	read        chan struct{} // hands over when a mark was read; closes after the last line
 
 	mu    sync.Mutex // guards lines
 	lines []string
@@ -126,7 +126,7 @@ func (s *scene) said(pattern string) (found []string) {
 	return found
 }
 
-// await waits until so many lines match the pattern, and returns their last groups.
+// await waits until n lines match the pattern, and returns their last groups.
 func (s *scene) await(n int, pattern string) (found []string) {
 	s.Helper()
 	kit.Eventually(s, fmt.Sprintf("%d of %q", n, pattern), func() bool {
@@ -151,7 +151,7 @@ func (s *scene) most(begins, ends string) (most int) {
 	return most
 }
 
-// inOrder requires that each pattern matches a line behind that of the one before.
+// inOrder requires that each pattern matches a later line than the pattern before.
 func (s *scene) inOrder(patterns ...string) {
 	s.Helper()
 	all := s.said(".*")

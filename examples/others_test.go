@@ -167,7 +167,7 @@ func TestARequestWaitsForThoseOfItsCustomer(t *testing.T) {
 	kit.Waiting(t, 0, eve.Inspect)
 	require.Less(t, time.Since(left), 9*time.Second, "its place was kept for the whole of the maximum wait")
 
-	// A server that is terminated serves those who wait.
+	// A server that is terminated serves the waiting requests.
 	last := post(t.Context(), 1, "eve")
 	kit.Waiting(t, 1, eve.Inspect)
 	s.signal(terminate, one, two)
@@ -265,7 +265,7 @@ func TestALongJobLetsAShortOneInBetweenTwoSteps(t *testing.T) {
 	s.run(s.start("-job", "short", "-steps", "3"))
 	s.inOrder("^long has done step", "^long lets others in", "^short has done step 1$", "^short has done step 3$")
 	done := len(s.said("^long has done step"))
-	s.await(done+2, "^long has done step") // It goes on behind the short one.
+	s.await(done+2, "^long has done step") // It goes on after the short one.
 	s.signal(terminate, long)
 	s.run(long)
 	steps := s.said(`^long has done step (\d+)$`)

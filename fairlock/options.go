@@ -65,7 +65,7 @@ func (keep) ForMutex()              {}
 //
 // It is for a lock that mostly one client uses, again and again. While it is kept its lease is the grant lease
 // ([headwaiter.Options]): if the client dies, the next one waits at most that long. If the message is lost the next
-// renewal makes up for it. A TryLock of another client, also a multilock's, waits for up to 50 ms while the kept lock is
+// renewal makes up for it. A TryLock of another client, also of a multilock, waits for up to 50 ms while the kept lock is
 // called back;
 // [TryLockEach] says at once that it is busy. A client keeps 1,000 locks at the most that no call uses, those that were used
 // last. If a call ends its hold by Unlock, the next call of the client may be overtaken by one of another that came later.

@@ -107,7 +107,7 @@ type mark struct {
 
 var readable = regexp.MustCompile(`^[1-9][0-9]*$`)
 
-// errUnreadable stands for a mark of which nobody knows what it means.
+// errUnreadable stands for a mark that nobody can read.
 var errUnreadable = errors.New("unreadable")
 
 // admit is what the script does to a mark, which may be nil.

@@ -13,7 +13,7 @@
 // Show the token before the first read: call Admit when the lock is held. Until the guard has seen the new token
 // it admits the old one, so a late write can land after the new holder has read, which then writes over it.
 //
-// Check and write in one step. Between an Admit that is done by itself and the write behind it any time may
+// Check and write in one step. Between an Admit that is done by itself and the write after it any time may
 // pass, and a newer holder come and go. Each guard has a way to do both at once: [MemoryKey.Do], [Redis.Run],
 // Admit in the transaction that writes, [Row.Update].
 //
@@ -28,7 +28,7 @@
 // Such a token is refused with [ErrShared] where it can be seen, which is in the context of its lease and by
 // [Transport]. At a resource that sees numbers only it cannot.
 //
-// A guard is as good as the tokens. After a failover that lost the newest grants, to a server whose clock is behind,
+// A guard is as good as the tokens. After a failover that lost the newest grants, to a server whose clock is slow,
 // a new token may be lower than a lost one, and is refused though it holds, or equal to it, and then both are
 // admitted: WithReplicas makes that unlikely.
 //
@@ -72,7 +72,7 @@ type Runner interface {
 	Do(ctx context.Context, token uint64, write func(context.Context) error) error
 }
 
-// A StaleError tells which token was refused, and because of which. It is an [ErrStale].
+// A StaleError tells which token was refused, and the higher one that was seen. It is an [ErrStale].
 type StaleError struct {
 	Token   uint64 // what came
 	Highest uint64 // the highest seen, or the lowest that is admitted where that was forgotten

@@ -263,7 +263,7 @@ func TestWhatIsTheSameOrigin(t *testing.T) {
 		{"http://resource/n", "http://resource:8080/n", false},
 		{"http://resource/n", "https://resource/n", false},
 		{"http://resource/n", "http://a.resource/n", false},
-		// To those who listen on the way.
+		// To eavesdroppers on the way.
 		{"https://resource/n", "http://resource/n", false},
 		{"https://resource:8443/n", "http://resource:8443/n", false},
 		{"https://resource/n", "http://resource:443/n", false},

@@ -21,9 +21,9 @@ const Header = "Fencing-Token"
 // 15.5.13). If the guard fails otherwise, the answer is 503 Service Unavailable (section 15.6.4).
 //
 // It costs what its guard does, and 0.3 µs. What it leaves open is the time between the check and the write of the
-// handler behind it, where a newer request may overtake: with a [Runner] such as [MemoryKey] there is none, as the
+// handler, where a newer request may overtake: with a [Runner] such as [MemoryKey] there is none, as the
 // handler runs inside; others leave the check to the handler, which finds the token with [TokenFrom] and uses it in
-// its own transaction. A token is no credential: this comes behind what tells who sends.
+// its own transaction. A token is no credential: authenticate the sender before this.
 type Handler struct {
 	Next http.Handler
 	// Guard returns the guard of what a request writes, or nil if it needs none, as those that read.
@@ -109,7 +109,7 @@ func answer(w http.ResponseWriter, err error) {
 	}
 }
 
-// ResponseError returns a [StaleError] if the response is that of a [Handler] to a stale token, and nil otherwise.
+// ResponseError returns a [StaleError] if the response is a [Handler]'s to a stale token, and nil otherwise.
 // The body is left as it is.
 func ResponseError(r *http.Response) error {
 	if r.StatusCode != http.StatusPreconditionFailed {

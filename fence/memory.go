@@ -32,7 +32,7 @@ type mark struct {
 	place   *list.Element
 }
 
-// NewMemory returns a place for the marks of so many keys. It should be more than are in use at a time.
+// NewMemory returns a place for the marks of that many keys. It should be more than are in use at a time.
 func NewMemory(keys int) *Memory {
 	if keys < 1 {
 		panic("fence: a memory of no keys admits nothing")

@@ -17,16 +17,15 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-// Redis keeps a mark beside a key of the caller's, in the same slot. The server may be another one than that of
-// the locks.
+// Redis keeps a mark next to a key of the caller's, in the same slot. The server may be another one than the locks'.
 //
 // Admit costs a round trip. [Redis.Run] puts the check into the script that writes, where it takes the server about
 // 2 µs. The mark is a hash of about 100 bytes at headwaiter:fence:{tag}, where tag is what decides on the slot of
 // the key. It does not expire unless [WithLifetime] says so, because a mark that is gone is a hole.
 //
 // What it leaves open: what Redis forgets, by a failover or a restart without its data, it may forget of the mark
-// too, though hardly without the data beside it. With a maxmemory-policy of allkeys-* marks are evicted. The user
-// needs +eval +evalsha +hget +hset +persist, with a lifetime +pexpire, and ~headwaiter:fence:* beside its own keys.
+// too, though hardly without the data next to it. With a maxmemory-policy of allkeys-* marks are evicted. The user
+// needs +eval +evalsha +hget +hset +persist, with a lifetime +pexpire, and ~headwaiter:fence:* in addition to its own keys.
 type Redis struct {
 	client   rueidis.Client
 	key      string
@@ -74,7 +73,7 @@ func NewRedis(c rueidis.Client, key string, opts ...RedisOption) *Redis {
 }
 
 // markOf is the key of the mark: in the slot of the given key, and of no other key. A key with a tag of its own
-// is named behind it.
+// is named after it.
 func markOf(prefix, key string) string {
 	if _, rest, found := strings.Cut(key, "{"); found {
 		if tag, _, found := strings.Cut(rest, "}"); found && tag != "" {
@@ -138,7 +137,7 @@ func NewScript(source string) *Script {
 // Admit returns nil and keeps the token, unless a higher one was seen. An error that wraps [lease.ErrOutcomeUnknown]
 // says that no answer came.
 //
-// A write behind it in a request of its own can come late all the same: [Redis.Run] does both at once.
+// A write after it in a request of its own can come late all the same: [Redis.Run] does both at once.
 func (g *Redis) Admit(ctx context.Context, token uint64) error {
 	err := g.exec(ctx, token, admit, nil, nil).Error()
 	if _, answered := rueidis.IsRedisErr(err); answered {

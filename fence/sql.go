@@ -28,7 +28,7 @@ const Schema = `CREATE TABLE IF NOT EXISTS headwaiter_fence (name text PRIMARY K
 // the transaction, and a holder that is paused inside of it keeps the newer one waiting for that long:
 // set idle_in_transaction_session_timeout. It works from READ COMMITTED on; from REPEATABLE READ on a transaction
 // may fail with SQLSTATE 40001, as any there, and is to be begun again. With a [sql.DB] the check is a transaction
-// by itself, and a write behind it can come late all the same.
+// by itself, and a write after it can come late all the same.
 //
 // It costs one statement, which writes one row; a refusal costs two. [Row] costs none of its own.
 //
@@ -153,7 +153,7 @@ func (r Row) update(ctx context.Context, token uint64, set string, args []any) e
 	case err != nil:
 		return err
 	case n > 1:
-		return fmt.Errorf("%d rows were changed: the key must be that of one", n)
+		return fmt.Errorf("%d rows were changed: the key must name one row", n)
 	case n == 1:
 		return nil
 	}
@@ -161,7 +161,7 @@ func (r Row) update(ctx context.Context, token uint64, set string, args []any) e
 	return stale(r.DB.QueryRowContext(ctx, query, keys...), token)
 }
 
-// where compares columns with the parameters behind the given one.
+// where compares columns with the parameters after the given one.
 func where(columns []string, after int) string {
 	var b strings.Builder
 	for i, c := range columns {
@@ -180,16 +180,16 @@ func or(s, otherwise string) string {
 	return s
 }
 
-// isIdentifier reports whether s is a name in SQL, quoted or not, perhaps behind that of a schema.
+// isIdentifier reports whether s is a name in SQL, quoted or not, perhaps after the name of a schema.
 func isIdentifier(s string) bool {
 	for {
 		part, rest, more := s, "", false
 		if strings.HasPrefix(s, `"`) {
-			quoted, behind, closed := strings.Cut(s[1:], `"`)
-			if !closed || quoted == "" || behind != "" && behind[0] != '.' {
+			quoted, tail, closed := strings.Cut(s[1:], `"`)
+			if !closed || quoted == "" || tail != "" && tail[0] != '.' {
 				return false
 			}
-			rest, more = strings.CutPrefix(behind, ".")
+			rest, more = strings.CutPrefix(tail, ".")
 		} else {
 			part, rest, more = strings.Cut(s, ".")
 			if !isPlain(part) {

@@ -14,8 +14,8 @@ import (
 // Transport is the client's side of fencing over HTTP: a [http.RoundTripper] that puts the token of a lease into
 // the [Header] of a request.
 //
-// The lease is that of the request's context, as in http.NewRequestWithContext(held.Context(), …), and the innermost
-// if that comes from several; such a request is cut off when the hold ends. A request without a lease passes as it
+// The lease comes from the request's context, as in http.NewRequestWithContext(held.Context(), …); of several it is the
+// innermost. Such a request is cut off when the hold ends. A request without a lease passes as it
 // is. One whose lease has ended is not sent, and the error wraps the cause, such as [lease.ErrLost]; nor is one
 // whose token says nothing ([ErrShared]).
 //

@@ -69,7 +69,7 @@ func (s *Server) Client(t testing.TB, changes ...func(*headwaiter.Options)) *hea
 	return client
 }
 
-// Redis returns what leads a client of rueidis to the server: for what your program keeps in Redis beside its locks,
+// Redis returns what leads a client of rueidis to the server: for what else your program keeps in Redis,
 // such as the marks of package fence, and for clients that it dials itself, by headwaiter.Options. Pause knows nothing of
 // their connections. There is no server-assisted cache, so DisableCache is set and must stay so.
 func (s *Server) Redis() rueidis.ClientOption {

@@ -104,13 +104,13 @@ func (s *Server) DropMessages(n int) {
 }
 
 const (
-	// prefix is that of all keys, the default of waitqueue.
+	// prefix is the prefix of all keys, the default of waitqueue.
 	prefix = "headwaiter"
 	// askTime bounds what a switch asks the server, outside a bubble too.
 	askTime = 10 * time.Second
 )
 
-// each calls do for every kind of which the name is held. The test fails if there is none, or do does.
+// each calls do for every kind that holds the name. The test fails if there is none, or do does.
 func (s *Server) each(
 	name string, do func(ctx context.Context, c *headwaiter.Client, kind string, holders []lease.Holder) error,
 ) {

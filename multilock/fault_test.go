@@ -87,7 +87,7 @@ func TestACallThatEndsBeforeItsGrantsAreConfirmedLeavesNothing(t *testing.T) {
 			cancel()
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			d.Heal()
-			// The end of one name may wait for the answer to that of the other. It is less than what is left of the lease.
+			// The release of one name may wait for the answer to the other's. It is less than what is left of the lease.
 			time.Sleep(way + 100*time.Millisecond) // Of the bubble.
 			for _, name := range all {
 				require.False(t, holds(t, other, name), i)
@@ -179,7 +179,7 @@ func TestACallWaitsOutAServerThatIsAway(t *testing.T) {
 	})
 }
 
-// Leases of several names are given back beside each other: a node that does not answer holds up none of the others.
+// Leases of several names are given back at the same time: a node that does not answer holds up none of the others.
 func TestANodeThatIsStoppedHoldsUpNoReleaseAtOthers(t *testing.T) {
 	t.Parallel()
 	const lasts = time.Minute // Longer than anybody waits here.
@@ -238,7 +238,7 @@ func TestANameThatIsGrantedBeforeItsAskIsAnsweredKeepsItsPlace(t *testing.T) {
 		call := kit.Lock(t.Context(), multilock.New(many, all, multilock.WithBound(50*time.Millisecond)).Lock)
 		kit.LostReplies(t, d.Faults, 1)
 		kit.Release(t, early)
-		second := kit.Lock(t.Context(), fairlock.New(next, all[0]).Lock) // After the call, and so behind it.
+		second := kit.Lock(t.Context(), fairlock.New(next, all[0]).Lock) // After the call in the queue too.
 		first := second.Value(t)                                         // After the bound.
 		third := kit.Lock(t.Context(), fairlock.New(other, all[0]).Lock)
 		kit.Waiting(t, 1, fairlock.New(other, all[0]).Inspect)

@@ -169,7 +169,7 @@ func TestWhatIsHeldOfEachStaysTakenThoughAnotherWaitEnds(t *testing.T) {
 	})
 }
 
-// A call whose context is that of another hold ends with it, though what ends both is a loss.
+// A call whose context is another hold's ends with it, though what ends both is a loss.
 func TestACallWithinAHoldThatIsLostReturns(t *testing.T) {
 	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
 		all, other := names(t, 2), kit.Dial(t, s)
@@ -188,7 +188,7 @@ func TestACallWithinAHoldThatIsLostReturns(t *testing.T) {
 	})
 }
 
-// The replica falls silent as the server is told, behind the renewals that it was to know of before.
+// The replica falls silent as the server is told, after the renewals that it was to know of before.
 func TestTooFewReplicasAreToldBeforeTheLeaseIsOver(t *testing.T) {
 	s := redistest.Replicated(t, 1)
 	kit.Release(t, kit.Got(multilock.New(kit.Dial(t, s), []string{"warm"}, headwaiter.WithMinHold(time.Second)).Lock(t.Context()))(t)) // Scripts are loaded.

@@ -177,7 +177,7 @@ func TestAHolderOfOneCannotWaitForItself(t *testing.T) {
 	})
 }
 
-// Calls for random sets of names, in any order, beside locks of single names: every name has one holder at a time,
+// Calls for random sets of names, in any order, together with locks of single names: every name has one holder at a time,
 // and everybody gets on.
 func TestCallsForOverlappingNamesDoNotWaitForEachOther(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {

@@ -149,7 +149,7 @@ func TestATryCallsTheClientsThatKeepSomeOfTheNames(t *testing.T) {
 	})
 }
 
-// All go through the slots in the same order, from the lowest: who waits in one has nothing in those behind it, so nobody
+// All go through the slots in the same order, from the lowest: a call that waits in one has nothing in higher ones, so nobody
 // waits the other way round.
 func TestACallThatWaitsInASlotHasNothingInHigherOnes(t *testing.T) {
 	t.Parallel()

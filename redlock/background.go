@@ -15,7 +15,7 @@ type background struct {
 	idle chan struct{} // closed when open falls to 0; nil while nobody waits for that
 }
 
-// run calls f beside the caller.
+// run calls f on a goroutine of its own.
 func (b *background) run(f func()) {
 	b.add()
 	go func() {

@@ -17,7 +17,7 @@ import (
 
 // A call is one Lock or TryLock: first on its way, then the hold that came of it.
 //
-// It has a ticket at each node, asked for beside each other. The goroutine that brings news of one takes the lock,
+// It has a ticket at each node, all asked for at the same time. The goroutine that brings news of one takes the lock,
 // notes it and lets the waiting call judge. After the call has returned with a hold, the news of a vote that was lost and
 // a timer are all that there is; votes that come late are added.
 type call struct {
@@ -74,7 +74,7 @@ func (m *Mutex) begin(try bool) *call {
 	return c
 }
 
-// run does something of the call beside it.
+// run does something of the call in the background.
 func (c *call) run(f func()) {
 	c.work.add()
 	c.m.work.run(func() {
@@ -170,7 +170,7 @@ func (c *call) giveBack(l *lease.Lease) {
 	_ = l.Release(context.Background())
 }
 
-// giveWayLocked gives a vote back and asks for it again, behind the calls that came before.
+// giveWayLocked gives a vote back and asks for it again, after the calls that came before.
 func (c *call) giveWayLocked(i int) {
 	l := c.dropLocked(&c.votes[i])
 	c.run(func() {
@@ -349,7 +349,7 @@ func (c *call) endLocked() []*lease.Lease {
 	return leases
 }
 
-// giveAllBack releases votes beside each other; what comes of each is in the channel.
+// giveAllBack releases votes at the same time; what comes of each is in the channel.
 func (c *call) giveAllBack(leases []*lease.Lease) <-chan error {
 	answers := make(chan error, len(leases))
 	for _, l := range leases {

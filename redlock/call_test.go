@@ -27,7 +27,7 @@ type stepped struct {
 	base uint64           // what the tokens that the test names are above, itself ahead of all clocks
 }
 
-// step begins a call on nodes of a bubble, whose votes have these tokens. The last nodes, so many, do not answer yet.
+// step begins a call on nodes of a bubble, whose votes have these tokens. The last nodes, silent of them, do not answer yet.
 func step(t *testing.T, silent int, tokens ...uint64) *stepped {
 	t.Helper()
 	c := &stepped{t: t, base: uint64(time.Now().Add(10 * time.Second).UnixMicro())}
@@ -156,7 +156,7 @@ func TestAReleaseThatMeetsTheLossOfTheQuorumSaysSo(t *testing.T) {
 	}
 }
 
-// votesFor is a call with votes that last so many seconds; 0 is none.
+// votesFor is a call with votes that last that many seconds; 0 is none.
 func votesFor(t *testing.T, now time.Time, seconds ...int) *call {
 	t.Helper()
 	c := &call{m: &Mutex{quorum: len(seconds)/2 + 1, set: with(nil)}, votes: make([]vote, len(seconds))}
@@ -194,7 +194,7 @@ func TestAHoldIsValidWhileAQuorumIs(t *testing.T) {
 			require.Zero(t, u.Deadline, c.seconds)
 			continue
 		}
-		// The drift of Redlock beside what each vote has taken off.
+		// The drift of Redlock in addition to what each vote has taken off.
 		require.Equal(t, time.Duration(c.valid)*time.Second-2*time.Millisecond, u.Deadline.Sub(now), c.seconds)
 	}
 	c := votesFor(t, now, 10, 20, 30)

@@ -17,8 +17,8 @@ import (
 //
 // A token other than 0 limits this to the hold with that token: all its votes are freed, also those that nodes have given
 // anew since, by other tokens. It returns the first vote that it freed; [lease.ErrNotHeld] if there was none,
-// [lease.ErrOtherToken] if it is held with another token. Where so many nodes do not answer in time that the hold may go on
-// by their votes, or may be there unseen, the error says so; votes that did answer are freed all the same.
+// [lease.ErrOtherToken] if it is held with another token. If too many nodes do not answer in time, the hold may go on
+// by their votes, or may be there unseen: the error says so; votes that did answer are freed all the same.
 func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	given(ctx)
 	freed, err := lease.Holder{}, m.err
@@ -70,7 +70,7 @@ func (f *found) look(ctx context.Context, n *node) {
 	f.holder, f.err = info.Holder, err
 }
 
-// callOf finds the call that holds by a token, and reports whether it was seen. A vote tells the token by that of its node,
+// callOf finds the call that holds by a token, and reports whether it was seen. A vote tells the token by its node's token,
 // or by its ticket. Of each quorum at least one does: the votes by which the call came to hold tell it, which were a quorum,
 // and so do those that it has asked for since.
 func callOf(nodes []found, token uint64) (call uint64, known bool) {

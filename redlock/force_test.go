@@ -69,8 +69,8 @@ func TestAForceOfANameThatCannotBeSaysSo(t *testing.T) {
 	require.NotContains(t, err.Error(), "did not answer")
 }
 
-// anew are nodes with a hold whose votes at the first of them, so many, were given anew after restarts, so by other tokens
-// than that of the hold; and who frees it, through proxies of its own.
+// anew are nodes with a hold whose votes at the first restarted nodes were given anew after restarts, so by other tokens
+// than the hold's; and the mutex that frees it, through proxies of its own.
 func anew(t *testing.T, n, restarted int) (all []*redistest.Server, p []*faults.Proxy, held *lease.Lease, other *redlock.Mutex) {
 	t.Helper()
 	all, p, connect := behind(t, n)
@@ -287,7 +287,7 @@ func TestR4OneClockThatIsOffByALeaseLetsNobodyIn(t *testing.T) {
 	}
 }
 
-// queued waits until so many wait at every node.
+// queued waits until n wait at every node.
 func queued(t *testing.T, all []*redistest.Server, n int64) {
 	t.Helper()
 	for _, s := range all {

@@ -214,7 +214,7 @@ func conform(t testing.TB, all []*redistest.Server, changes ...func(*headwaiter.
 	}
 }
 
-// conformed tells beside what a mutex does who waits at a majority of the nodes, and takes holds away.
+// conformed is a mutex that also tells who waits at a majority of the nodes, and takes holds away.
 type conformed struct {
 	*redlock.Mutex
 	clients []*headwaiter.Client
@@ -224,7 +224,7 @@ func (m conformed) queue(c *headwaiter.Client) waitqueue.Queue {
 	return c.Queue(lua.Redlock, m.Name(), waitqueue.DefaultTerms())
 }
 
-// Waiting is how many wait at so many nodes at the least that they are a majority.
+// Waiting is how many wait at a majority of the nodes at least.
 func (m conformed) Waiting(ctx context.Context) (int, error) {
 	var counts []int
 	for _, c := range m.clients {

@@ -41,7 +41,7 @@ func (c *call) electLocked(ctx context.Context) *lease.Keeper {
 	return c.keeper
 }
 
-// drift is what validity loses beside a hundredth: for the granularity of clocks. The votes' own deadlines have lost
+// drift is what validity loses in addition to a hundredth: for the granularity of clocks. The votes' own deadlines have lost
 // the larger of both before; Redlock wants the sum.
 const drift = 2 * time.Millisecond
 

@@ -296,7 +296,7 @@ func TestATokenRisesOnlyForTheHoldThatItIsNamedBy(t *testing.T) {
 	})
 }
 
-// An end tells how far the tokens that its client has seen are ahead. Where that of the hold has risen, that is no further.
+// An end tells how far the tokens that its client has seen are ahead. Where the hold's token has risen, it is no further.
 func TestTheTokenAfterOneThatHasRisenIsTheNext(t *testing.T) {
 	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
 		terms := waitqueue.Terms{Lease: 10 * time.Second}
@@ -312,7 +312,7 @@ func TestTheTokenAfterOneThatHasRisenIsTheNext(t *testing.T) {
 	})
 }
 
-// A node whose clock is behind that of the others has the token that they have agreed on for as long as it is ahead of it.
+// A node whose clock is slow keeps the token that the others have agreed on for as long as the token is ahead of its clock.
 func TestANodeKeepsATokenThatIsAheadOfItsClock(t *testing.T) {
 	t.Parallel()
 	ahead, behind := redistest.Mini(t), redistest.Mini(t)

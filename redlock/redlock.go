@@ -18,7 +18,7 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-// ErrNoQuorum: so many nodes did not answer, or failed, that the others are no majority.
+// ErrNoQuorum: too many nodes did not answer, or failed, for the others to be a majority.
 var ErrNoQuorum = errors.New("no quorum")
 
 // A Mutex is the name of a lock on several independent servers, as one client of each sees it. Its methods may be
@@ -82,8 +82,8 @@ func (m *Mutex) Name() string { return m.name }
 // Lock waits its turn for m and returns the lease on it, which a majority of the nodes stands for.
 //
 // Calls are served in the order of their arrival, by the median of the nodes' clocks, which a client knows to within
-// half a round trip; a release hands over by message. Nodes that do not answer hold up nobody: if they are so many
-// that the others are no majority, Lock returns an error that wraps [ErrNoQuorum], within four time-outs
+// half a round trip; a release hands over by message. Nodes that do not answer hold up nobody: if too many do not answer
+// for the others to be a majority, Lock returns an error that wraps [ErrNoQuorum], within four time-outs
 // ([WithTimeout]). If ctx ends first, Lock gives up its places and returns an error that wraps the context's. In each
 // case whatever it has at any node is given back; what cannot be told to a node ends there with its lease.
 //
@@ -110,7 +110,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 }
 
 // Do waits for m, calls f with the context of the hold, whose token [lease.Token] tells, and releases. It returns what f
-// returned, joined with the loss if the lock was lost before f came back: then f may have run beside another holder.
+// returned, joined with the loss if the lock was lost before f came back: then f may have run while another client held.
 //
 // The context that f gets ends when the hold does and also when ctx does. Do releases even if f panics.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
@@ -163,7 +163,7 @@ func given(ctx context.Context) {
 }
 
 // clocks returns the time by the median of the nodes' clocks, as far as their last answers tell, and the token to rise
-// above: it is ahead of all clocks, so that all nodes give the same, but for those that are far ahead of the median.
+// above: it is ahead of all clocks, so that all nodes give the same, except nodes that are far ahead of the median.
 func (m *Mutex) clocks() (now int64, floor uint64) {
 	var few [8]int64
 	times := few[:0]

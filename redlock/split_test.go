@@ -150,7 +150,7 @@ func (g *guard) sound(t testing.TB) (entries int, longest time.Duration) {
 	return g.entries, max(g.longest, time.Since(g.newest))
 }
 
-// reached waits until so many more have come.
+// reached waits until more others have come.
 func (g *guard) reached(t testing.TB, more int) {
 	t.Helper()
 	g.mu.Lock()
@@ -228,7 +228,7 @@ var ailments = map[string]func(s *redistest.Embedded, d *faults.Dialer){
 	"silent":                func(_ *redistest.Embedded, d *faults.Dialer) { d.Freeze() },
 }
 
-// strike lets something happen to the first nodes, so many.
+// strike lets something happen to the first n nodes.
 func (b *nodes) strike(n int, ail func(s *redistest.Embedded, d *faults.Dialer)) {
 	for i := range n {
 		for _, d := range b.ways[i] {

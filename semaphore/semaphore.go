@@ -76,8 +76,8 @@ func (s *Semaphore) Name() string { return s.queue.Name() }
 // refused at once with an error that wraps [lease.ErrTooLarge]; so are waiters for more than a
 // Resize leaves. The lease is renewed until it is released or lost, unless [WithoutRenewal] is set.
 //
-// With a context that comes from holds of the same semaphore, a request that is too large in addition to these waits for
-// itself: it fails at once with [lease.ErrDeadlock]. That goes by the number in [New], or by a larger one
+// With a context that comes from holds of the same semaphore, a request may be too large to be served before these end.
+// It would wait for itself, so it fails at once with [lease.ErrDeadlock]. That goes by the number in [New], or by a larger one
 // that counts. Any other request waits as if it came from elsewhere.
 //
 // Each hold has its own fencing token. A guard that works by the highest token it has seen is no use for

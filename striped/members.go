@@ -14,8 +14,8 @@ import (
 )
 
 // permitsEach tells numbers of stripes apart: a semaphore for n stripes has n times as many permits. That is more
-// than there are clients, so nobody waits for one; the number is that of the client that made it, which is what
-// counts here.
+// than there are clients, so nobody waits for one; the number of the client that made it counts,
+// which tells the stripes apart.
 const permitsEach = 1_000_000
 
 // members is a client's statement of how many stripes a name has.
@@ -41,7 +41,7 @@ type member struct {
 // joined has the members of this process. A permit that ends, with its client at the latest, takes itself out.
 var joined sync.Map // of member, by memberKey
 
-// terms are those of the locks, but for a permit.
+// terms are the terms of the locks, for a permit.
 type terms waitqueue.Terms
 
 func (p terms) Apply(t *waitqueue.Terms) { *t = waitqueue.Terms(p) }

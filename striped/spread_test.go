@@ -199,7 +199,7 @@ var golden = []struct {
 	{"\x00\xff", 16, 10},
 }
 
-// What a hold costs beside one of the lock alone.
+// What a hold costs compared with a hold of the lock alone.
 func BenchmarkLock(b *testing.B) {
 	c := kit.Dial(b, redistest.Start(b))
 	alone, keys := fairlock.New(c, "alone"), striped.New(c, "orders", 16)

@@ -41,7 +41,7 @@ type Mutex struct {
 // Option sets how the locks are asked for and held; those of package fairlock.
 type Option = fairlock.Option
 
-// New names so many locks, [DefaultStripes] if that is 0. Nothing is sent; a name, a number or an option that
+// New names n locks, [DefaultStripes] if n is 0. Nothing is sent; a name, a number or an option that
 // cannot be used is reported by the first call.
 //
 // All who use the name must state the same number, or equal keys would be of different locks. So the first call of a
@@ -94,7 +94,7 @@ func (m *Mutex) stripe(key string) *fairlock.Mutex {
 	return m.stripes[i]
 }
 
-// hash is FNV-1a with 64 bits, and the finisher of MurmurHash3 behind it: FNV by itself leaves the high bits, which
+// hash is FNV-1a with 64 bits, and the finisher of MurmurHash3 after it: FNV by itself leaves the high bits, which
 // choose the stripe, much alike for short keys. It must not change: old and new versions run side by side.
 func hash(key string) uint64 {
 	h := uint64(0xcbf29ce484222325)

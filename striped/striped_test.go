@@ -195,7 +195,7 @@ func refused(t *testing.T, m *striped.Mutex, here, elsewhere string) {
 	require.ErrorIs(t, kit.Err(m.TryLock(t.Context(), "k")), lease.ErrMismatch)
 }
 
-// permits are those that clients have as members, as one that states so many stripes sees them.
+// permits are what clients hold as members, as one that states that many stripes sees them.
 func permits(t *testing.T, c *headwaiter.Client, name string, stripes int64) int64 {
 	t.Helper()
 	return kit.Got(semaphore.New(c, name+":stripes", stripes*1_000_000).Inspect(t.Context()))(t).Used

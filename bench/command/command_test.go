@@ -236,7 +236,7 @@ func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 	}
 }
 
-// A server that somebody else uses is left as it was, but for keys that expire.
+// A server that somebody else uses is left as it was, except for keys that expire.
 func TestAServerOfOnesOwnIsMeasured(t *testing.T) {
 	s, dir := redistest.Start(t, redistest.WithPassword("secret")), t.TempDir()
 	out, err := runBench(t, tools(nil), "-redis", "redis://:secret@"+s.Addr(), "-work", "W1,W4", "-clients", "2", "-slice", "30ms", "-rounds", "1",
@@ -245,7 +245,7 @@ func TestAServerOfOnesOwnIsMeasured(t *testing.T) {
 	require.Contains(t, out, "W4 C=2 200/s")
 	page := must.Got(os.ReadFile(filepath.Join(dir, "report.md")))(t)
 	require.Contains(t, string(page), "Written by the benchmark")
-	require.NotContains(t, string(page), "](../", "nothing that is beside the page of the repository alone")
+	require.NotContains(t, string(page), "](../", "nothing that only the page of the repository has next to it")
 	for _, key := range s.Keys() {
 		require.Regexp(t, `^((headwaiter:lock:\{)?bench:|headwaiter:client:)`, key)
 		require.Positive(t, s.Int("PTTL", key), "%s does not expire", key)

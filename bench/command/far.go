@@ -31,12 +31,12 @@ type distances struct {
 	slice, look         time.Duration
 	shared              string
 	out, docs, data     string
-	beside, from        string
+	load, from          string
 	within              time.Duration
 }
 
 func (d *distances) define(set *flag.FlagSet) {
-	set.IntVar(&d.many, "many", 10_000, "clients that want one lock, beside the same with few")
+	set.IntVar(&d.many, "many", 10_000, "clients that want one lock, compared with few clients")
 	set.IntVar(&d.own, "own", 10_000, "of those, how many have three connections of their own, if the server may have so many files")
 	set.StringVar(&d.shared, "shared", "10s", "all of them with the connection for commands in common, and how often each connection that is idle is asked whether it lives")
 	set.IntVar(&d.few, "few", 100, "the few")
@@ -55,7 +55,7 @@ func (d *distances) define(set *flag.FlagSet) {
 	set.StringVar(&d.data, "data", "", "file for the figures that a plan is made of")
 	set.DurationVar(&d.within, "within", 0, "how long the run may take, about: towards its end there are fewer rounds (default: no end)")
 	set.StringVar(&d.from, "from", "", "results of a run, to write the page and the file again without another")
-	set.StringVar(&d.beside, "beside", "nothing that is known", "what else runs on the machine, for the page")
+	set.StringVar(&d.load, "beside", "nothing that is known", "what else runs on the machine, for the page")
 }
 
 // connections are those of a client that waits: for commands, for renewals, and to listen; reserve is for whatever looks on.
@@ -66,7 +66,7 @@ const (
 	alone       = 8  // of one lock
 )
 
-// config is what to run on a server that takes so many connections at once.
+// config is what to run on a server that takes at most allowed connections at once.
 func (d *distances) config(allowed int) (c bench.Config, err error) {
 	if d.few < d.processes || d.few%d.processes+d.many%d.processes > 0 {
 		return c, fmt.Errorf("bench: far: -many and -few must be multiples of -processes")
@@ -139,7 +139,7 @@ func far(ctx context.Context, tools Tools, args []string, log io.Writer) (err er
 		return err
 	}
 	defer stop()
-	all := map[string]string{"other load:": d.beside}
+	all := map[string]string{"other load:": d.load}
 	maps.Copy(all, about)
 	config.Contenders, config.About, config.On = cast, all, tools.On
 	config.Within = d.within

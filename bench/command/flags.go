@@ -74,11 +74,11 @@ func (f *flags) define(set *flag.FlagSet, standard []string) {
 	set.StringVar(&f.allocations, "allocprofile", "", "file for a profile of what the clients allocate, one object in a hundred or so")
 	set.BoolVar(&f.scripts, "scripts", false, "let the server write down every script, and tell what each took of it: to look, not to compare")
 	set.BoolVar(&f.pairs, "pairs", false, "compare the first lock with each other one in turn, within rounds: A B B A between two floors")
-	set.StringVar(&f.against, "against", "", "compare the first lock in pairs with that of another build of this program, each in a process of its own; says whether it has become slower")
+	set.StringVar(&f.against, "against", "", "compare the first lock in pairs with the lock of another build of this program, each in a process of its own; says whether it has become slower")
 	set.BoolVar(&f.restless, "restless", false, "let rounds count though a floor moved by more than a third, and say nothing of the order of calls: to try things, not to compare")
 	set.BoolVar(&f.pin, "pin", false, "give servers that are started here one half of the CPUs and clients the other (Linux): figures are steadier")
 	set.BoolVar(&f.progress, "progress", true, "tell each round on standard error")
-	set.BoolVar(&f.standard, "standard", false, fmt.Sprintf("the standard set, which is %s; flags behind it change it", strings.Join(standard, " ")))
+	set.BoolVar(&f.standard, "standard", false, fmt.Sprintf("the standard set, which is %s; flags after it change it", strings.Join(standard, " ")))
 }
 
 // parse reads the arguments. -standard stands for the flags of the standard set, and must be the first.
@@ -122,8 +122,8 @@ func parse(args, standard []string, log io.Writer) (settings, error) {
 	return f.settings, f.harmless()
 }
 
-// What a run may do to a server that somebody else started: so many clients with three connections each, holds and slices
-// so long, so many calls a second.
+// What a run may do to a server that somebody else started: the most clients with three connections each, the longest
+// holds and slices, the most calls a second.
 const (
 	mostClients = 256
 	longestHold = time.Second

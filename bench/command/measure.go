@@ -178,7 +178,7 @@ func (s *settings) results(out io.Writer) (io.Writer, func() error, error) {
 	}, nil
 }
 
-// nodes starts what Redlock needs beside one server, if it is measured.
+// nodes starts what Redlock needs in addition to one server, if it is measured.
 func (s *settings) nodes(ctx context.Context, config *bench.Config) (stop func(), err error) {
 	nodes, err := bench.StartNodes(ctx, s.works)
 	if err != nil {

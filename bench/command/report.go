@@ -99,7 +99,7 @@ func judge(rows []compare.Row, out io.Writer) error {
 	return nil
 }
 
-// filesAndFlags lets flags stand before, between and behind files.
+// filesAndFlags lets flags stand before, between and after files.
 func filesAndFlags(set *flag.FlagSet, args []string) (files []string, err error) {
 	for {
 		if err := set.Parse(args); err != nil {

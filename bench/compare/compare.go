@@ -113,8 +113,8 @@ func Runs(old, new bench.Report) []Row {
 // Before is the name of the other build in a run that compares two.
 const Before = "before"
 
-// Builds compares two builds of one lock by their pairs within one run. The change of a work is that of its rounds, and of
-// all works that of all rounds.
+// Builds compares two builds of one lock by their pairs within one run. The change of a work is the change of its rounds,
+// and the change of all works that of all rounds.
 func Builds(r bench.Report) []Row {
 	var rows []Row
 	for _, f := range figures {

@@ -28,7 +28,7 @@ func (m machine) turn(speed, client, server float64) bench.Turn {
 	}
 }
 
-// run is a report of eight works beside six locks, where the own lock takes so many times its usual CPU.
+// run is a report of eight works against six locks, where the own lock takes that many times its usual CPU.
 func (m machine) run(client, server float64) (r bench.Report) {
 	for work := range 8 {
 		for other := range 6 {
@@ -60,7 +60,7 @@ func verdicts(rows []compare.Row) map[string]compare.Verdict {
 	return found
 }
 
-// builds is a run of two builds of one lock, of which one takes so many times the CPU of the other.
+// builds is a run of two builds of one lock, where one takes that many times the CPU of the other.
 func (m machine) builds(client, server float64) (r bench.Report) {
 	for clients := range 5 {
 		w := bench.Work{ID: "W4", Clients: 2 + clients, Workers: 1}

@@ -17,7 +17,7 @@ import (
 // Bare is the protocol of the queued lock and nothing else: a queue by the server's time, tokens of the server, a grant by
 // message inside the release, and heads that nobody hears skipped. It is the yardstick for what a library adds. It is no
 // lock to use: it has no leases but a PEXPIRE, no renewals, no checks, no repeats, a call that is given up leaves its
-// ticket behind, which is granted all the same, and behind the lease a new caller passes the waiters.
+// ticket in the queue, which is granted all the same, and after the lease a new caller passes the waiters.
 type Bare struct{ Redis rueidis.ClientOption }
 
 const (

@@ -8,7 +8,7 @@ import (
 	"github.com/headwaiter/headwaiter/bench"
 )
 
-// alone are the works that are not compared with another lock: each beside its floor.
+// alone are the works that are not compared with another lock: each next to its floor.
 func (v view) alone() Section {
 	s := Section{
 		Title: "Works by themselves",

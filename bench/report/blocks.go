@@ -80,14 +80,14 @@ func (v view) summary() string {
 	return text + ".\n"
 }
 
-// engines are the pairs that help to choose an engine: the lock on Redis beside the one on several masters and beside what
-// other engines offer, and the adapters beside what they replace.
+// engines are the pairs that help to choose an engine: the lock on Redis against the one on several masters and against
+// what other engines offer, and the adapters against what they replace.
 func (v view) engines() string {
 	adapter := func(name string) bool { return strings.HasPrefix(name, Own+"-") && !ours(name) }
-	beside := map[string]bool{}
+	chosen := map[string]bool{}
 	for _, c := range v.Compared {
 		if adapter(c.Against) {
-			beside[c.Contender] = true
+			chosen[c.Contender] = true
 		}
 	}
 	titles := map[string]string{Own: "`fairlock`"}
@@ -95,7 +95,7 @@ func (v view) engines() string {
 		if strings.HasPrefix(entry.Name, Own+"-") {
 			titles[entry.Name] = strings.TrimSuffix(entry.About, " locks")
 			if strings.HasPrefix(entry.Name, Own+"-"+bench.KindRedlock) {
-				beside[entry.Name] = true
+				chosen[entry.Name] = true
 			}
 		}
 	}
@@ -103,7 +103,7 @@ func (v view) engines() string {
 	rows := map[[2]string][]string{}
 	for _, c := range v.Compared {
 		column := map[string]int{"W1": 2, "W4 C=8": 3}[c.AgainstWork.String()]
-		if column == 0 || !adapter(c.Against) && (c.Against != Own || !beside[c.Contender]) {
+		if column == 0 || !adapter(c.Against) && (c.Against != Own || !chosen[c.Contender]) {
 			continue
 		}
 		key := [2]string{c.Against, c.Contender}

@@ -52,7 +52,7 @@ func (v view) find(lock, work string) (bench.Result, bool) {
 	return v.Results[i], true
 }
 
-// locks are the contenders that have a result of one of the works, but for [Kept].
+// locks are the contenders that have a result of one of the works, except [Kept].
 func (v view) locks(works ...string) (names []string) {
 	for _, c := range v.Environment.Contenders {
 		if c.Name == Kept {

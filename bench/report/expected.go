@@ -31,7 +31,7 @@ var expected = []expectation{
 	{Bare, "W4 C=8", 0.85, 1, "leases, renewals, checks and repeats cost the client, hardly the server"},
 }
 
-// expectations set what was expected and what came beside each other.
+// expectations set what was expected next to what came.
 func (v view) expectations() Section {
 	s := Section{
 		Title: "What was expected, and what came",

@@ -30,7 +30,7 @@ type far struct{ view }
 // MeasuredFar is the run whose figures this program has.
 func MeasuredFar() (bench.Report, error) { return bench.ReadReport(strings.NewReader(measuredFar)) }
 
-// holds are those of so many clients, the first; nothing if there are none.
+// holds are the first holds that fit; nothing if there are none.
 func (f far) holds(kind string, fits func(bench.Holds) bool) (found bench.Holds) {
 	for _, h := range f.Holds {
 		if h.Kind == kind && fits(h) {
@@ -45,7 +45,7 @@ func long(h bench.Holds) bool   { return h.Lease > 0 }
 func many(h bench.Holds) bool   { return h.Clients > 1 && h.Leases > h.Clients }
 func single(h bench.Holds) bool { return h.Clients > 1 && h.Leases == h.Clients }
 
-// waiting is the crowd of few clients, client that of as many as there are calls.
+// waiting is the crowd of few clients, client the crowd with as many clients as calls.
 func (f far) waiting() (c bench.Crowd) {
 	return f.crowd(func(c bench.Crowd) bool { return c.Clients == 0 })
 }
@@ -60,7 +60,7 @@ func (f far) crowd(fits func(bench.Crowd) bool) (found bench.Crowd) {
 	return found
 }
 
-// handOff is one among so many clients of several locks, or of one.
+// handOff is a hand-off among the clients of several locks, or of one.
 func (f far) handOff(locks bool) bench.Figures {
 	for _, r := range f.Results {
 		if r.ID == "W4" && r.Processes == 0 && (r.Locks > 1) == locks {
@@ -134,7 +134,7 @@ func (f far) operations() Table {
 	return t
 }
 
-// throngs set many clients beside few.
+// throngs set many clients next to few.
 func (f far) throngs() Table {
 	t := Table{Heads: []string{"clients", "connections of each", "hand-offs/s of the many", "of the few", "ratio (95 %)", "to reach", "", "Redis µs, many : few"}}
 	for _, c := range f.Compared {
@@ -182,7 +182,7 @@ func (f far) clusters() Table {
 func (f far) names() Table {
 	t := Table{Heads: []string{"what", "", ""}}
 	h := f.holds("", long)
-	row := func(what, figure, beside string) { t.Rows = append(t.Rows, []string{what, figure, beside}) }
+	row := func(what, figure, note string) { t.Rows = append(t.Rows, []string{what, figure, note}) }
 	row("names held", grouped(float64(h.Leases)), fmt.Sprintf("by one client, lease %v", h.Lease))
 	row("locked a second", grouped(h.Lock.PerSecond), fmt.Sprintf("%s s, %s µs of Redis each", Short(float64(h.Leases)/h.Lock.PerSecond), Short(h.Lock.Server)))
 	row("refused a second", grouped(h.Refused.PerSecond), fmt.Sprintf("a try of each; %s µs of Redis", Short(h.Refused.Server)))

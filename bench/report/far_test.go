@@ -11,7 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 )
 
-// measuredAs is a run of which all is as it is to be, with round figures.
+// measuredAs is a run where all is as it is to be, with round figures.
 func measuredAs() bench.Report {
 	rounds := func(own float64) (all []bench.PairRound) {
 		for range bench.LeastRounds {
@@ -83,7 +83,7 @@ func TestAPlanIsTheSumOfItsParts(t *testing.T) {
 	require.InDelta(t, 1000*400_000+2000*10_000+3000*2500, p.ClientMemory, 1)
 	require.Equal(t, "one core of a master", p.Walls[0].What)
 
-	n.Holds = 1000 // One each: 300 a second at 40 µs, beside what the connections of these clients take.
+	n.Holds = 1000 // One each: 300 a second at 40 µs, in addition to what the connections of these clients take.
 	p = must.Got(NewPlan(measuredAs(), n))(t)
 	require.InDelta(t, 0.1+0.3+0.06+0.012+0.1+0.02, p.Cores, 1e-9)
 }
@@ -106,7 +106,7 @@ func TestTheNearestWallIsNamed(t *testing.T) {
 		}
 	}
 	n := Usual()
-	n.Cycles = 1e6 // 30 cores, of which each master may use 0.6.
+	n.Cycles = 1e6 // 30 cores; each master may use 0.6.
 	require.Equal(t, 50, must.Got(NewPlan(measuredAs(), n))(t).Masters)
 	require.ErrorContains(t, must.Err(NewPlan(bench.Report{}, n)), "does not have all figures")
 }

@@ -107,7 +107,7 @@ func short(ratio float64) string {
 	return fmt.Sprintf("%.2f", ratio)
 }
 
-// both are two figures of the same rounds, that of this project's lock first.
+// both are two figures of the same rounds, this project's lock first.
 func both(c bench.Compared, figure func(bench.Turn) float64) string {
 	own, other := c.Median(figure)
 	return grouped(own) + " : " + grouped(other)
@@ -174,7 +174,7 @@ func (v view) kept() Section {
 	return s
 }
 
-// replacements are this project's locks on other engines beside what they replace.
+// replacements are this project's locks on other engines against what they replace.
 func (v view) replacements() Section {
 	s := Section{
 		Title: "On other engines, compared with what is there",
@@ -205,8 +205,8 @@ func (v view) processing() Section {
 	}
 }
 
-// behind are the works in which a rival is faster: losses are part of a report.
-func (v view) behind() Section {
+// losses are the works in which a rival is faster: losses are part of a report.
+func (v view) losses() Section {
 	s := Section{
 		Title: "Where another lock is ahead",
 		Text:  []string{"Pairs whose whole interval is below 1."},
@@ -247,7 +247,7 @@ func (v view) yardstick() Section {
 	return s
 }
 
-// family are the other synchronizers beside the mutex.
+// family are the other synchronizers next to the mutex.
 func (v view) family() Section {
 	s := Section{
 		Title: "The family beside the mutex",

@@ -114,7 +114,7 @@ func holding(of func(bench.Holds) float64) func(view) (float64, bool) {
 	}
 }
 
-// reached sets figures beside their aims.
+// reached sets figures next to their aims.
 func (v view) reached() string {
 	t := Table{Heads: []string{"what", "measured", "aim", ""}}
 	for _, a := range aims {

@@ -20,7 +20,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 )
 
-// results are those of a run with three locks, of which one is missing, and a work that has no rounds.
+// results are of a run with three locks, one of them missing, and a work that has no rounds.
 const results = "testdata/results.jsonl"
 
 func sample(t *testing.T) bench.Report {
@@ -56,7 +56,7 @@ func TestAPageHasTheFiguresAndTheLosses(t *testing.T) {
 	}
 }
 
-// A run without pairs has another page: each work beside its floors.
+// A run without pairs has another page: each work next to its floors.
 func TestAPageOfOneLockSaysHowItWasMeasured(t *testing.T) {
 	r := sample(t)
 	r.Compared = nil
@@ -68,7 +68,7 @@ func TestAPageOfOneLockSaysHowItWasMeasured(t *testing.T) {
 	require.Contains(t, b.String(), "| headwaiter | 1.00, one try |") // recovery: no worst of several
 }
 
-// No other lock has such a thing, so its figures stand beside none of theirs.
+// No other lock has such a thing, so its figures stand in a table of their own.
 func TestALockThatIsKeptHasATableOfItsOwn(t *testing.T) {
 	r := sample(t)
 	rename := func(name *string) {

@@ -19,7 +19,7 @@ import (
 // serversVariable tells an agent's process where the servers are.
 const serversVariable = "HEADWAITER_BENCH_SERVERS"
 
-// entry is a contender and the engine that it needs beside Redis.
+// entry is a contender and the engine that it needs in addition to Redis.
 type entry struct {
 	bench.Contender
 	engine string

@@ -56,7 +56,7 @@ const settle = 5 * time.Second
 
 // Warm has eight clients use ZooKeeper for so long: the machine that runs it makes its code faster while it runs, for some
 // fifteen seconds, in which it answers at a fifth of its pace and takes the CPU from the floors. Without it who is measured
-// first would look slow, and what is measured beside it too. Then it has time to end what it has begun. If it cannot be
+// first would look slow, and so would what is measured with it. Then it has time to end what it has begun. If it cannot be
 // used, it is missing.
 func (s *Servers) Warm(ctx context.Context, d time.Duration) {
 	if s.ZooKeeper == "" {

@@ -81,7 +81,7 @@ func completeNames(cmd *cobra.Command, args []string, typed string) ([]string, c
 	return names, nothing
 }
 
-// completeExec completes the name of exec. What comes behind it is a command of the shell's.
+// completeExec completes the name of exec. What comes after it is a command of the shell's.
 func completeExec(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault

@@ -41,7 +41,7 @@ func parse(address string) (o headwaiter.Options, err error) {
 	return o, fail(exitUsage, "cannot use %q as the address of a Redis: %s; write it like "+redisForm, withoutPassword(address), text)
 }
 
-// strayAt is what is wrong with a URL that has an @ beside the one before its host: nil if it has none. Each reads such a
+// strayAt is what is wrong with a URL that has a second @ before the one before its host: nil if it has none. Each reads such a
 // URL in another way, and what one takes for the host, which is shown and looked up, may be a piece of a password.
 func strayAt(address string) error {
 	scheme, rest, _ := strings.Cut(address, "://")
@@ -83,7 +83,7 @@ func withoutPassword(address string) string {
 	return address
 }
 
-// reason is an error's text in one line, with a hint behind it where somebody new would need one.
+// reason is an error's text in one line, with a hint after it where somebody new would need one.
 func reason(err error, address string) string {
 	text := words.OneLine(strings.TrimPrefix(err.Error(), "headwaiter: "))
 	text = strings.TrimPrefix(text, lease.ErrUnusable.Error()+": ") // It has been said.

@@ -92,7 +92,7 @@ func TestTheDoctorFindsNothingWrongWithASoundServer(t *testing.T) {
 		`  version      redis \d+\.\d+\.\d+`,
 		`  up           \d+ s`,
 		`  round trip   [\d.]+ (µs|ms)`,
-		`  clock        that of this machine, ± [\d.]+ (µs|ms)`,
+		`  clock        same as this machine, ± [\d.]+ (µs|ms)`,
 		`  memory       [\d.]+ MB, 0 keys evicted`,
 		`  clients      \d+ of 10000`,
 		`  snapshot     off`,
@@ -251,7 +251,7 @@ func TestTheDoctorsPageFitsOnAScreen(t *testing.T) {
 		"  orders-0001-002.orders-production.abc123.euw1.cache.example.com:6379\n      replica of 10.0.0.1:6379\n",
 		"  orders-0002-001.orders-production.abc123.euw1.cache.example.com:6379\n      master, not reachable\n",
 		"  version      valkey 8.1.0\n  up           3 d 3 h\n  round trip   unknown\n",
-		"  clock        3.50 s behind that of this machine, ± 500 ms\n  memory       123 MB, 17 keys evicted\n",
+		"  clock        3.50 s behind this machine, ± 500 ms\n  memory       123 MB, 17 keys evicted\n",
 		"  snapshot     the last one FAILED\n  append       ok\n  cluster      state ok, 16384 slots served\n",
 		"  link         to the master down\n",
 		"  persistence  appendonly yes, appendfsync unknown, save 3600 1 300 100 60 10000\n",
@@ -308,10 +308,10 @@ func TestMeasurementsAreReadable(t *testing.T) {
 	}
 	ms := time.Millisecond
 	for want, o := range map[string]doctor.ClockOffset{
-		"that of this machine, ± 3.0 ms":                {Low: -1 * ms, High: 3 * ms},
-		"150 ms ahead of that of this machine, ± 50 ms": {Low: 100 * ms, High: 200 * ms},
-		"2.00 s behind that of this machine, ± 1.0 ms":  {Low: -2001 * ms, High: -1999 * ms},
-		"that of this machine, ± 5 µs":                  {Low: -5 * time.Microsecond},
+		"same as this machine, ± 3.0 ms":        {Low: -1 * ms, High: 3 * ms},
+		"150 ms ahead of this machine, ± 50 ms": {Low: 100 * ms, High: 200 * ms},
+		"2.00 s behind this machine, ± 1.0 ms":  {Low: -2001 * ms, High: -1999 * ms},
+		"same as this machine, ± 5 µs":          {Low: -5 * time.Microsecond},
 	} {
 		assert.Equal(t, want, offset(o))
 	}

@@ -27,7 +27,7 @@ func (p *page) add(style, text string) {
 	p.rows = append(p.rows, tty.Row{Text: tty.Escaped(text), Style: style})
 }
 
-// hang adds text behind a label, broken into lines that all begin at the same column.
+// hang adds text after a label, broken into lines that all begin at the same column.
 func (p *page) hang(style, label string, column int, text string) {
 	for i, line := range wrap(text, doctorWidth-column) {
 		if i > 0 {

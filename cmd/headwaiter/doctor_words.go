@@ -43,14 +43,14 @@ func age(d time.Duration) string {
 // offset is what is known of a clock: that it may be right, or by how much it is off.
 func offset(o doctor.ClockOffset) string {
 	if o.Low <= 0 && o.High >= 0 {
-		return fmt.Sprintf("that of this machine, ± %s", span(max(-o.Low, o.High)))
+		return fmt.Sprintf("same as this machine, ± %s", span(max(-o.Low, o.High)))
 	}
 	middle, half := (o.Low+o.High)/2, (o.High-o.Low)/2
 	word := "ahead of"
 	if middle < 0 {
 		word, middle = "behind", -middle
 	}
-	return fmt.Sprintf("%s %s that of this machine, ± %s", span(middle), word, span(half))
+	return fmt.Sprintf("%s %s this machine, ± %s", span(middle), word, span(half))
 }
 
 // size is a number of bytes.

@@ -10,7 +10,7 @@ import (
 // greeting is how long the first answer of a server may take.
 const greeting = 5 * time.Second
 
-// inspected is a server of which each lock can tell its situation.
+// inspected is a server where each lock can tell its situation.
 type inspected struct {
 	client interface{ Shutdown(context.Context) error }
 	named  func(name string) inspectedLock

@@ -12,7 +12,7 @@ import (
 // onZooKeeper is a lock on ZooKeeper.
 var onZooKeeper = &engine{
 	name: "zk", noun: "ZooKeeper", variable: "HEADWAITER_ZOOKEEPER", fallback: "zk://127.0.0.1:2181",
-	form:     "zk://user:password@host:2181, several hosts by commas, /node behind them",
+	form:     "zk://user:password@host:2181, several hosts by commas, /node after them",
 	shortest: zklock.MinLease,
 	connect: func(on where, client string, lasts time.Duration) (server, error) {
 		options, err := zooKeeperOptions(on.engine, on.url)

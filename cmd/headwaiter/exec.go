@@ -73,12 +73,12 @@ const execHelp = `Waits its turn for the lock NAME, runs the command while holdi
 Waiters get the lock in the order in which they came, from all machines that use the
 same Redis, or with --engine the same servers of another kind.
 
-The command begins behind --. Without -- it begins with the first word behind NAME that
-is no flag of headwaiter, and all behind that word is the command's.
+The command begins after --. Without -- it begins with the first word after NAME that
+is no flag of headwaiter, and all after that word is the command's.
 
 The command gets headwaiter's input, output and errors, and in its environment
   HEADWAITER_LOCK    the name of the lock
-  HEADWAITER_TOKEN   the fencing token, larger than that of every earlier hold: whatever
+  HEADWAITER_TOKEN   the fencing token, larger than every earlier hold's: whatever
                      the lock protects should refuse a token lower than one it has seen
 
 Without a terminal the command has a process group of its own. Signals (INT, TERM, HUP,
@@ -115,7 +115,7 @@ Exit codes: the command's own, 128+n if it died of signal n, and
   127     the command was not found
   128+n   signal n came during the wait`
 
-// take reads the arguments, of which so many stood before the dashes, and checks the flags. Nothing has
+// take reads the arguments, the first dash of them before the dashes, and checks the flags. Nothing has
 // been sent to Redis yet.
 func (x *execution) take(args []string, dash int) error {
 	const see = "; see headwaiter exec --help"
@@ -125,7 +125,7 @@ func (x *execution) take(args []string, dash int) error {
 	case dash != 1:
 		return fail(exitUsage, "exec: %d names before --, need one"+see, dash)
 	case len(args) == 1:
-		return fail(exitUsage, "exec: no command behind --"+see)
+		return fail(exitUsage, "exec: no command after --"+see)
 	case x.wait < 0:
 		return fail(exitUsage, "exec: --wait %v: must not be negative"+see, x.wait)
 	case x.lease < shortestLease || x.lease > lease.MaxLease:

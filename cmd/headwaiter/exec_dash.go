@@ -7,7 +7,7 @@ import (
 )
 
 // withDashes puts the dashes before the command of an exec without them: the command is then the second word that is no
-// flag, with all behind it. Where a flag of exec stands in the command, it may be meant for either, and the error says
+// flag, with all after it. Where a flag of exec stands in the command, it may be meant for either, and the error says
 // what to write.
 func withDashes(args []string) ([]string, error) {
 	if len(args) == 0 || args[0] != "exec" {

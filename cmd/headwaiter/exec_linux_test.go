@@ -44,7 +44,7 @@ func asParent(t *testing.T, run func(t *testing.T, execute func(server *redistes
 }
 
 // firstProcess makes a process number 1 of a namespace of its own. Where the kernel refuses that to all but its own
-// root, what is left is that of any process, which adopts what process 1 is given.
+// root, only the part for any process is tested, which adopts what process 1 is given.
 func firstProcess(t *testing.T) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
 	if os.Getuid() != 0 {
@@ -71,8 +71,8 @@ func zombies(t *testing.T, pid int) (found []string) {
 		if err != nil {
 			continue // It has ended.
 		}
-		_, behind, _ := strings.Cut(string(text), ") ")
-		if strings.HasPrefix(behind, fmt.Sprintf("Z %d ", pid)) {
+		_, rest, _ := strings.Cut(string(text), ") ")
+		if strings.HasPrefix(rest, fmt.Sprintf("Z %d ", pid)) {
 			found = append(found, string(text))
 		}
 	}

@@ -92,7 +92,7 @@ func (x *execution) supervise(held *lease.Lease) (int, error) {
 	cmd.Env = append(os.Environ(),
 		"HEADWAITER_LOCK="+x.name,
 		"HEADWAITER_TOKEN="+strconv.FormatUint(held.Token(), 10))
-	// The files themselves, not pipes with a copier: whatever the command leaves behind may keep them.
+	// The files themselves, not pipes with a copier: processes that outlive the command may keep them.
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	j := newJob(cmd)
 	defer j.close()

@@ -32,7 +32,7 @@ func execute(t *testing.T, server *redistest.Server, name string, args ...string
 	return start(t, append([]string{"exec", name, "--redis", urlOf(server)}, args...)...)
 }
 
-// under is the flags of exec with a command behind them.
+// under is the flags of exec with a command after them.
 func under(command []string, flags ...string) []string {
 	return append(append(flags, "--"), command...)
 }
@@ -122,7 +122,7 @@ func TestMistakesAreOneClearLineAndACode(t *testing.T) {
 		{"no dashes and a flag of nobody", []string{"exec", "orders", "--wat", "true"}, exitUsage, "unknown flag: --wat"},
 		{"no name", []string{"exec", "--", "true"}, exitUsage, "0 names before --"},
 		{"two names", []string{"exec", "a", "b", "--", "true"}, exitUsage, "2 names before --"},
-		{"no command", []string{"exec", "orders", "--"}, exitUsage, "no command behind --"},
+		{"no command", []string{"exec", "orders", "--"}, exitUsage, "no command after --"},
 		{"negative wait", []string{"exec", "orders", "--wait", "-1s", "--", "true"}, exitUsage, "--wait -1s: must not be negative"},
 		{"lease of nothing", []string{"exec", "orders", "--lease", "0", "--", "true"}, exitUsage, "--lease 0s: must be from 100ms"},
 		{"lease that ends at once", []string{"exec", "orders", "--lease", "1ms", "--redis", url, "--", "true"}, exitUsage, "a shorter one may end before it is renewed"},
@@ -222,7 +222,7 @@ func TestALockStaysTakenForAsLongAsWasAskedFor(t *testing.T) {
 	unused := execute(t, server, "hourly", under([]string{broken}, "--wait", "0", "--min-hold", "50m")...)
 	assert.Equal(t, exitNotExecutable, unused.code())
 	first := job()
-	assert.Equal(t, []string{"ran"}, first.rest(first.stdout), "behind a command that did not start")
+	assert.Equal(t, []string{"ran"}, first.rest(first.stdout), "after a command that did not start")
 	assert.Zero(t, first.code())
 
 	late := job()

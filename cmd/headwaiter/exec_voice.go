@@ -10,7 +10,7 @@ import (
 const voiceLines = 16
 
 // A voice writes lines to a file that may take none for long: a pipe that is full, and that nobody reads. No caller is
-// held up by that. Its methods must not be called beside each other.
+// held up by that. Its methods must not be called at the same time.
 type voice struct {
 	lines chan spoken
 	stuck <-chan struct{} // closed when the line is written that did not get out in time; nil if there is none
@@ -36,7 +36,7 @@ func newVoice(out io.Writer) *voice {
 	return v
 }
 
-// say writes a line. It waits for a moment until that is done, so that what the command says next comes behind it; but
+// say writes a line. It waits for a moment until that is done, so that what the command says next comes after it; but
 // not while an earlier line is not out.
 func (v *voice) say(text string) {
 	line := spoken{text, make(chan struct{})}

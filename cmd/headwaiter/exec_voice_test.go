@@ -413,7 +413,7 @@ func TestTheKeyboardsSignalsReachTheCommandOnce(t *testing.T) {
 	}
 	s.signal(syscall.SIGTERM) // This one is passed on, after whatever else would have been.
 	rest := strings.Join(s.rest(s.stdout), "\n")
-	// The terminal shows what was typed when the signal is sent already, so that may come behind the command's word.
+	// The terminal shows what was typed when the signal is sent already, so that may come after the command's word.
 	rest = strings.NewReplacer("^C", "", "^\\", "").Replace(rest)
 	assert.Equal(t, syscall.SIGTERM.String(), rest)
 	assert.Equal(t, int(syscall.SIGTERM), s.code())

@@ -90,7 +90,7 @@ func TestWatchOfAHostileLockIsHarmless(t *testing.T) {
 	screen.shows(`(?m)^held by    evil\\n`)
 	for _, frame := range screen.frames() {
 		frame = strings.NewReplacer("\r\n", "\n", "\x1b[K", "", "\x1b[0m", "", tty.Bold, "", tty.Dim, "", tty.Green, "", tty.Yellow, "", "\r", "").Replace(frame)
-		_, frame, _ = strings.Cut(frame, "\n") // The head, behind the way up to it.
+		_, frame, _ = strings.Cut(frame, "\n") // The head, after the way up to it.
 		harmless(t, "watch", frame)
 	}
 }
@@ -273,7 +273,7 @@ func TestATerminalOfAHundredColumnsShowsWhoHolds(t *testing.T) {
 	require.Contains(t, shows(t, s, "ls"), name, "what is no terminal gets all of it")
 }
 
-// What is printed as advice can be pasted: it is one word, that of the name.
+// What is printed as advice can be pasted: it is one word, the name.
 func TestAShellReadsAQuotedWordAsItIs(t *testing.T) {
 	t.Parallel()
 	bash := kit.Got(exec.LookPath("bash"))(t)

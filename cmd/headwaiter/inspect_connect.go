@@ -91,7 +91,7 @@ func (l *lookout) refused(err error) error {
 	return fail(exitUnavailable, "Redis at %s: %s", withoutPassword(l.redis), text)
 }
 
-// find tells what there is of a name, of one kind if that is said. What cannot be read is told beside what can be; where
+// find tells what there is of a name, of one kind if that is said. What cannot be read is told next to what can be; where
 // nothing can, that is the error.
 func (l *lookout) find(ctx context.Context, client *headwaiter.Client, name, kind string) ([]inspect.Listed, error) {
 	all, err := inspect.Find(ctx, client, name)

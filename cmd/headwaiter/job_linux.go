@@ -10,6 +10,6 @@ import (
 // stop it when the lease runs out.
 func dieTogether(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
-// adopt makes this process the parent of what the command leaves behind. Process 1 of a container may not look after
+// adopt makes this process the parent of processes that outlive the command. Process 1 of a container may not look after
 // it, and a process whose end nobody takes note of stays in its group for ever.
 func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }

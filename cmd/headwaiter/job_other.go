@@ -45,7 +45,7 @@ func listen() (<-chan os.Signal, func()) {
 	return received, func() { signal.Stop(received) }
 }
 
-// number is that of the interrupt elsewhere, so that exit codes agree.
+// number is the number of the interrupt elsewhere, so that exit codes agree.
 func number(os.Signal) int { return 2 }
 
 // surviveClosedPipes has nothing to do: there an error of a write is no more than that.

@@ -130,7 +130,7 @@ func listen() (<-chan os.Signal, func()) {
 // process runs. The signal is received, not ignored: commands inherit what is ignored.
 func surviveClosedPipes() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
-// number is that of a signal.
+// number is the number of a signal.
 func number(s os.Signal) int { return int(s.(syscall.Signal)) }
 
 // exitCode is what a shell would say of a process that ended.

@@ -49,7 +49,7 @@ first, if there is one; or "rests", if nobody gets the lock though it is over.
 A client says who it is while it uses a lock, and that is known for a minute. Of one that
 is gone there is the id alone: its log has the tokens.
 
-JSON is a list with an object for each hold. Times are those of the server; that of the
+JSON is a list with an object for each hold. Times are the server's; the time of the
 present hold is by the clock of this machine.
 
 Exit codes:

@@ -70,7 +70,7 @@ a backslash takes their meaning away. A name is known for a minute after its las
 latch or barrier for a day, if its program says nothing else; a resized semaphore for 30.
 
 It walks over all keys of the server, or of all masters of a cluster, in steps of less
-than a millisecond, and changes nothing. It needs the right to SCAN (+scan) beside those
+than a millisecond, and changes nothing. It needs the right to SCAN (+scan) and the rights
 that locks need.
 
 JSON is a list with an object for each name. Its holders and queue have the first entry

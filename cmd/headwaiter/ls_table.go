@@ -77,7 +77,7 @@ func (t table) fit(width int) {
 	}
 }
 
-// middleOut shortens a text to so many columns. Names differ at their ends more often than in their middles.
+// middleOut shortens a text to room columns. Names differ at their ends more often than in their middles.
 func middleOut(text string, room int) string {
 	if tty.Width(text) <= room {
 		return text

@@ -148,11 +148,11 @@ func TestLsOfTenThousandLocksGoesInSmallSteps(t *testing.T) {
 	stats := s.CommandStats()
 	t.Logf("%d keys: %d scans, %d scripts", keys, stats["scan"], stats["evalsha"])
 	require.Zero(t, stats["keys"])
-	require.LessOrEqual(t, stats["eval"], int64(2), "that of Dial, which finds out whether the user may, and the first look at many names")
+	require.LessOrEqual(t, stats["eval"], int64(2), "the one of Dial, which finds out whether the user may, and the first look at many names")
 	require.Zero(t, stats["fcall"]+stats["exec"])
 	require.GreaterOrEqual(t, stats["scan"], keys/stepKeys, "steps that go over too many keys at once")
 	require.GreaterOrEqual(t, stats["evalsha"], int64(manyLocks), "scripts that look at more than one name")
-	// The holds go on beside it: those who wait look after their place.
+	// The holds go on meanwhile: waiters look after their place.
 	require.LessOrEqual(t, stats["evalsha"], int64(manyLocks+manyLocks/10), "scripts for what is not there")
 }
 

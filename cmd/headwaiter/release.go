@@ -61,12 +61,12 @@ func newRelease() *cobra.Command {
 
 const releaseHelp = `Takes a lock, or what one holder has of a semaphore or a read-write lock, from its holder.
 The next in the queue holds at once. It shows who holds and asks first; --yes does not
-ask. Only the hold that was shown is released: not that of somebody who came after it.
+ask. Only the hold that was shown is released: not the hold of somebody who came after it.
 
 The holder's context ends at once, with the cause that it was released by force. Only one
 that got the lock within the last quarter of a second, or is cut off, is told by its next
 renewal: a third of its lease later at the most. Until then it may go on working. What
-the lock protects should refuse its fencing token, which is lower than that of the next.
+the lock protects should refuse its fencing token, which is lower than the next holder's.
 
 A redlock lies on several servers, and --redis names one of them: what is released is the
 vote of that node. Its holder goes on while a majority of the nodes votes for it. To end

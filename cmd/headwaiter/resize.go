@@ -50,7 +50,7 @@ func newResize() *cobra.Command {
 }
 
 const resizeHelp = `Changes the number of permits of a semaphore, for all programs that use it. More permits
-go to those who wait, at once. Fewer take nothing from the holders: nothing is granted until
+go to waiters at once. Fewer take nothing from the holders: nothing is granted until
 enough has come back, and a call that waits for more than there are now fails.
 
 The number counts until a program that is newer than all before states another number than

@@ -60,7 +60,7 @@ func launchWith(t *testing.T, cmd *exec.Cmd, errEnd *os.File) *shell {
 	s := &shell{t: t, cmd: cmd}
 	var err error
 	s.stdin = kit.Got(cmd.StdinPipe())(t)
-	// Pipes of our own, which Wait does not close: what the command leaves behind may still write.
+	// Pipes of our own, which Wait does not close: processes that outlive the command may still write.
 	stdout, outEnd, err := os.Pipe()
 	require.NoError(t, err)
 	cmd.Stdout, cmd.Stderr = outEnd, errEnd
@@ -172,7 +172,7 @@ func acting(t *testing.T, part string) []string {
 
 // act is a command that exec runs. It does not return.
 func act(part string) {
-	time.AfterFunc(2*time.Minute, func() { os.Exit(1) }) // What a test that fails leaves behind.
+	time.AfterFunc(2*time.Minute, func() { os.Exit(1) }) // If a test that fails has left it running.
 	received := make(chan os.Signal, 64)
 	signal.Notify(received, passed...)
 	switch part {

@@ -90,7 +90,7 @@ func TestReleaseAsksOnATerminal(t *testing.T) {
 	}
 }
 
-// A redlock lies on several servers, of which the command knows one: the others' votes still hold it.
+// A redlock lies on several servers, and the command knows one: the others' votes still hold it.
 func TestReleaseOfARedlockSaysThatItIsTheVoteOfOneNode(t *testing.T) {
 	t.Parallel()
 	nodes := []*redistest.Server{redistest.Start(t), redistest.Start(t), redistest.Start(t)}

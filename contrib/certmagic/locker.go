@@ -28,7 +28,7 @@ const (
 	maxName = 400
 )
 
-// A Locker is a certmagic.Locker, and the two optional ones beside it. It is for any number of goroutines.
+// A Locker is a certmagic.Locker, and has its two optional interfaces. It is for any number of goroutines.
 type Locker struct {
 	client *headwaiter.Client
 	terms  []fairlock.Option
@@ -80,7 +80,7 @@ func (l *Locker) TryLock(ctx context.Context, name string) (bool, error) {
 // locked. It is not locked afterwards in any case.
 //
 // A name does not say who unlocks. So where one caller has lost a lock that another in this process then got, the first
-// Unlock is taken for that of the lost one, unless RenewLockLease waits for that again, and a lock is never given back too
+// Unlock is taken for the loser's, unless RenewLockLease waits for the lock again, and a lock is never given back too
 // early.
 func (l *Locker) Unlock(ctx context.Context, name string) error {
 	held := l.take(name)
@@ -103,7 +103,7 @@ const releaseTime = 5 * time.Second
 // that was lost is waited for again, as Lock does. For a name that is not locked the error is [ErrNotLocked].
 //
 // A name does not say who renews either. So where one caller has lost a lock that another in this process then got, the
-// hold of the other is taken for its own: it returns nil, and the caller goes on beside the other.
+// hold of the other is taken for its own: it returns nil, and both callers go on.
 func (l *Locker) RenewLockLease(ctx context.Context, name string, _ time.Duration) error {
 	old := l.Lease(name)
 	if old == nil {

@@ -48,7 +48,7 @@
 //
 // # What it costs
 //
-// Measured by `go test -run - -bench . ./contrib/etcdlock` on two cores with much other work beside, one member of etcd
+// Measured by `go test -run - -bench . ./contrib/etcdlock` on two cores with much other work, one member of etcd
 // 3.4.23, each write synced to disk, ours and theirs in turns; theirs is concurrency.Mutex of etcd's client, floor two
 // plain writes. Medians:
 //

@@ -157,7 +157,7 @@ func (e *Election) Leader(ctx context.Context) (lease.Leader, error) {
 	return l, e.line.Failed("leader", err)
 }
 
-// look tells who leads, and as of which revision.
+// look tells who leads, and in which revision.
 func (e *Election) look(ctx context.Context) (lease.Leader, int64, error) {
 	if err := e.line.usable(ctx); err != nil {
 		return lease.Leader{}, 0, err
@@ -229,7 +229,7 @@ func (e *Election) change(ctx context.Context, now lease.Leader, revision int64)
 	defer cancel()
 	w, err := e.line.client.watch(e.line.prefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1))
 	if err != nil {
-		return // The client closes, of which the next look tells.
+		return // The client closes, and the next look says so.
 	}
 	for answer := range w.answers(ctx) {
 		if slices.ContainsFunc(answer.Events, func(e *clientv3.Event) bool { return counts(e, now) }) {

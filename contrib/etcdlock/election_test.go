@@ -80,7 +80,7 @@ func TestAnObservationEndsWithItsClient(t *testing.T) {
 	require.ErrorIs(t, (<-e.Observe(t.Context())).Err, lease.ErrClosed)
 }
 
-// The server has not yet confirmed the watch of an observation that ends right behind its first news.
+// The server has not yet confirmed the watch of an observation that ends right after its first news.
 func TestObservationsThatEndAtOnceLeaveNoWatch(t *testing.T) {
 	t.Parallel()
 	s := etcdtest.Own(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
-// endpoint is that of a server for the examples.
+// endpoint is the address of a server for the examples.
 func endpoint() (address string, stop func()) {
 	s := kit.Must(etcdtest.Start())
 	return s.Endpoint(), s.Stop

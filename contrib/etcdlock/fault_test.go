@@ -243,7 +243,7 @@ func TestLostAnswersAreOneHold(t *testing.T) {
 		require.True(t, l.lost())
 		empty(t, root)
 	}
-	// And for one who waits: the place is that of the first attempt.
+	// And for a waiter: the first attempt counts for the place.
 	held := locked(t, n)
 	l.lose(txnMethod, 2, nil)
 	first, second := queued(t, m, 1), queued(t, n, 2)

@@ -99,7 +99,7 @@ func (s *session) listen(from int64) {
 	}
 }
 
-// heard ends the hold of which a notice tells, and takes that away; if this fails, a look at the lease does it.
+// heard ends the hold that a notice names, and removes the notice; if this fails, a look at the lease does it.
 func (s *session) heard(notice string) {
 	c := s.client
 	created, key, _ := strings.Cut(notice, " ")

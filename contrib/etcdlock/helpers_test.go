@@ -72,7 +72,7 @@ func TestRightsBelowThePrefixAreEnough(t *testing.T) {
 	require.NoError(t, kit.Err(m.ForceRelease(t.Context(), 0)))
 	require.ErrorIs(t, kit.Lost(t, next), lease.ErrForced)
 
-	// A server that starts again knows no tokens of before, but for those of writes that it had not put into its
+	// A server that starts again knows no tokens of before, except from writes that it had not put into its
 	// database yet. It does that when it is defragmented.
 	l, last := locked(t, m), queued(t, n, 1)
 	require.NoError(t, kit.Err(root(t, s).Defragment(t.Context(), s.Endpoint())))
@@ -227,7 +227,7 @@ func wired(w *enginetest.Wires, s *etcdtest.Server) clientv3.Config {
 	}
 }
 
-// shared is the server that tests beside each other use.
+// shared is the server that parallel tests use.
 func shared(t *testing.T) *etcdtest.Server {
 	t.Parallel()
 	return etcdtest.Shared(t)

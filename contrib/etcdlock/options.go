@@ -24,7 +24,7 @@ const (
 	// MinLease is the shortest: etcd raises shorter ones to one and a half of its election time-outs, 2 s as it is
 	// delivered, and what is renewed at a third of it should outlast an election.
 	MinLease = 2 * time.Second
-	// MaxLease is the longest: a waiter behind a dead holder waits for so long.
+	// MaxLease is the longest: a waiter behind a dead holder waits that long.
 	MaxLease = 24 * time.Hour
 	// DefaultPrefix is what all keys begin with.
 	DefaultPrefix = "headwaiter/"
@@ -47,7 +47,7 @@ type Options struct {
 	// Observer is told what happens to the calls and holds of this client: asked, queued, granted, failed, released, lost, and what
 	// HeldTooLong and WaitedTooLong are for. The default is nobody.
 	Observer observe.Observer
-	// Log gets the same as records, as that of headwaiter.Options does. The default is no log.
+	// Log gets the same as records, as Log of headwaiter.Options does. The default is no log.
 	Log *slog.Logger
 	// HeldTooLong and WaitedTooLong are how long a hold, and the wait of a call, may last before the Observer and the Log
 	// are told: then, and again each time that it has doubled. The default is not to look.

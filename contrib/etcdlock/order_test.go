@@ -117,7 +117,7 @@ func TestAnUnlockIsToldAsAReleaseThatWentWell(t *testing.T) {
 	s, o := etcdtest.Shared(t), &kit.Observer{}
 	mine := etcdlock.New(dial(t, s, func(x *etcdlock.Options) { x.Observer = o }), "one")
 	locked(t, mine).Unlock()
-	kit.Release(t, locked(t, mine)) // Behind the end of the one before.
+	kit.Release(t, locked(t, mine)) // After the end of the one before.
 	all := o.Of(observe.Released)
 	require.Len(t, all, 2)
 	require.NoError(t, all[0].Err)

@@ -13,7 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// A Semaphore is the name of so many permits, as one client sees it. It holds no state, and may be used by several
+// A Semaphore is the name of a number of permits, as one client sees it. It holds no state, and may be used by several
 // goroutines at once.
 type Semaphore struct {
 	line  line
@@ -21,10 +21,10 @@ type Semaphore struct {
 	key   any // finds its holds in a context
 }
 
-// MaxPermits is the largest number of permits, which is that of package semaphore.
+// MaxPermits is the largest number of permits, the same as package semaphore's.
 const MaxPermits = 1<<53 - 1
 
-// NewSemaphore names a semaphore of so many permits. Nothing is sent; what cannot be used is reported by the first call.
+// NewSemaphore names a semaphore of that many permits. Nothing is sent; what cannot be used is reported by the first call.
 // All who use the name at a time have to state the same number: a call that finds another before it in the queue fails
 // with [lease.ErrMismatch].
 func NewSemaphore(c *Client, name string, permits int64, opts ...Option) *Semaphore {
@@ -49,14 +49,14 @@ func (s *Semaphore) Name() string { return s.line.Name }
 // that waits. Errors are as with [Mutex.Lock]; more permits than there are is [lease.ErrTooLarge]. A look reads as
 // many keys as there are permits, and one more, however many wait.
 //
-// With a context that comes from holds of the same semaphore, a request that is too large beside what these have waits for
-// itself: it fails at once with [lease.ErrDeadlock]. Any other request waits as if it came from elsewhere.
+// With a context that comes from holds of the same semaphore, a request may be too large to be served before these end.
+// It would wait for itself, so it fails at once with [lease.ErrDeadlock]. Any other request waits as if it came from elsewhere.
 func (s *Semaphore) Acquire(ctx context.Context, n int64) (*lease.Lease, error) {
 	l, err := s.acquire(ctx, n, false)
 	return l, s.line.Failed(fmt.Sprintf("acquire %d of", n), err)
 }
 
-// TryAcquire returns the lease on n permits if so many are free and nobody waits, and an error that wraps
+// TryAcquire returns the lease on n permits if n are free and nobody waits, and an error that wraps
 // [lease.ErrBusy] otherwise. It leaves no trace when it fails.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int64) (*lease.Lease, error) {
 	l, err := s.acquire(ctx, n, true)
@@ -74,7 +74,7 @@ func (s *Semaphore) acquire(ctx context.Context, n int64, try bool) (*lease.Leas
 	}
 	calls.Given(ctx)
 	if own := calls.Permits(ctx, s.key); !try && own > 0 && n > s.limit-own {
-		return nil, fmt.Errorf("%w: %d permits of %d are asked for beside %d", lease.ErrDeadlock, n, s.limit, own)
+		return nil, fmt.Errorf("%w: %d permits of %d are asked for in addition to %d", lease.ErrDeadlock, n, s.limit, own)
 	}
 	var q queue = permits{&s.line, n, s.limit}
 	if try {
@@ -239,7 +239,7 @@ func (q permits) look(ctx context.Context, t *ticket) (turn, error) {
 	return turn{watch: string(before[0].Key), puts: true, ahead: -1, after: answer.Header.Revision}, nil
 }
 
-// agrees tells whether the number of permits is that of whoever is first, which counts: an error if it is not. A later key
+// agrees tells whether the number of permits is the first key's number, which counts: an error if it is not. A later key
 // with another number is of a call that has failed for it and has yet to leave.
 func (q permits) agrees(first []*mvccpb.KeyValue) error {
 	for _, kv := range first {

@@ -39,7 +39,7 @@ func TestMorePermitsThanCanBeCountedAreRefused(t *testing.T) {
 	kit.Release(t, some(t, etcdlock.NewSemaphore(c, "one", etcdlock.MaxPermits), etcdlock.MaxPermits).Value(t))
 }
 
-// So many wait for all there is that the sum of what they want is more than a number holds.
+// Many calls wait for all permits: the sum of what they want is more than a number holds.
 func TestASumOfPermitsThatNoNumberHoldsLetsNobodyIn(t *testing.T) {
 	t.Parallel()
 	const waiters = 1030
@@ -134,7 +134,7 @@ func TestWhoFailedForItsNumberKeepsNobodyOutForGood(t *testing.T) {
 	failed := path.Dir(string(keys(t, etcd).Kvs[0].Key)) + "/failed"
 	require.NoError(t, kit.Err(etcd.Put(t.Context(), failed, "1/3 somebody else")))
 	waits := some(t, two, 1)
-	kit.Eventually(t, "it stands behind the key that has yet to go", func() bool { return keys(t, etcd).Count == 3 })
+	kit.Eventually(t, "it stands after the key that has yet to go", func() bool { return keys(t, etcd).Count == 3 })
 	require.ErrorIs(t, kit.Err(two.TryAcquire(t.Context(), 1)), lease.ErrBusy)
 	require.False(t, waits.Returned())
 	require.NoError(t, kit.Err(etcd.Delete(t.Context(), failed)))
@@ -157,7 +157,7 @@ func TestALostAnswerTakesPermitsOnce(t *testing.T) {
 	empty(t, admin(t, server))
 }
 
-// The answer that a call stands in line is lost, and when it asks again it holds. Who waits behind it hears of that too,
+// The answer that a call stands in line is lost, and when it asks again it holds. The waiter after it hears of that too,
 // long before it would look by itself.
 func TestWhoHoldsBehindALostAnswerTellsTheNext(t *testing.T) {
 	t.Parallel()
@@ -222,7 +222,7 @@ type answers struct {
 	most  atomic.Int64 // keys of a range
 	count atomic.Int64
 	last  atomic.Int64 // what count was at the glance before
-	same  atomic.Int64 // for so many glances
+	same  atomic.Int64 // for how many glances
 }
 
 func (a *answers) option(o *etcdlock.Options) {

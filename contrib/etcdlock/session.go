@@ -216,7 +216,7 @@ func (s *session) look(before time.Time) {
 		s.exorcise(ctx, key)
 	}
 	for _, t := range missing {
-		// The member that told may be behind the one that put the key. A read of the key itself never is.
+		// The member that told may lag behind the one that put the key. A read of the key itself never is.
 		found, err := c.etcd.Get(ctx, t.ID, clientv3.WithCountOnly())
 		if err == nil && found.Count == 0 {
 			t.missed()

@@ -13,7 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// errGone ends the wait of a ticket whose key is not there any more, and of which nobody has told.
+// errGone ends the wait of a ticket whose key is gone though no notice has come.
 var errGone = errors.New("the key of the waiting call was removed")
 
 // A ticket is one call and the key that it has at the server. Its ID is the key.

@@ -16,7 +16,7 @@
 // job a name (gocron.WithName), the same in all processes, and their schedulers the same times: a crontab, or an interval
 // with gocron.WithStartAt.
 //
-// A short job is over before a scheduler whose clock is behind comes to it, and would run again. So a lock stays taken for
+// A short job is over before a scheduler whose clock is slow comes to it, and would run again. So a lock stays taken for
 // half a second from the beginning of the run at least ([WithAtLeast]), also when the job has ended, or its process: make that
 // longer than your clocks are apart, and shorter than the time from one run to the next.
 //

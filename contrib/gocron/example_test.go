@@ -69,7 +69,7 @@ func ExampleWithAtLeast() {
 
 	lock := kit.Must(locker.Lock(ctx, "report"))
 	fmt.Println(lock.Unlock(ctx))
-	_, err := locks.NewLocker(clients[1]).Lock(ctx, "report") // Its clock is some seconds behind.
+	_, err := locks.NewLocker(clients[1]).Lock(ctx, "report") // Its clock is some seconds slow.
 	fmt.Println(errors.Is(err, lease.ErrBusy))
 	// Output:
 	// <nil>

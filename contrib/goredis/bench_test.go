@@ -17,7 +17,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
 
-// BenchmarkSecondClient tells what a client of Headwaiter beside one of go-redis costs: connections, as all servers count them,
+// BenchmarkSecondClient tells what a client of Headwaiter costs in addition to one of go-redis: connections, as all servers count them,
 // and memory of the process, in KiB. Idle is after locks of twenty names, waiting is with one call that waits.
 func BenchmarkSecondClient(b *testing.B) {
 	for _, x := range []struct {

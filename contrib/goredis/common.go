@@ -27,7 +27,7 @@ func shared(o any) *redis.Options {
 	return server
 }
 
-// defaultDialTimeout is that of go-redis, also how long a function for the credentials may take there.
+// defaultDialTimeout is the default of go-redis, also how long a function for the credentials may take there.
 const defaultDialTimeout = 5 * time.Second
 
 // common carries over what all kinds of options have.

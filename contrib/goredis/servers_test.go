@@ -80,7 +80,7 @@ func TestAUserAndRESP2(t *testing.T) {
 	}
 }
 
-// go-redis logs nobody in without a password, as behind redis://user@host.
+// go-redis logs nobody in without a password, as with redis://user@host.
 func TestAUserWithoutAPasswordIsNotLoggedIn(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

@@ -15,7 +15,7 @@
 // # Loss
 //
 // While it is held, [Locker.Context] is the context of the hold. It ends when the lock is lost, so give it to whatever
-// the critical section does, or look at it between steps. Who does not look goes on, and may run beside the next holder,
+// the critical section does, or look at it between steps. Code that does not look goes on, and may run together with the next holder,
 // until Unlock says so. With [WithLoss] it is told to a function instead of by a panic.
 //
 // # Order

@@ -86,7 +86,7 @@ func (l *Locker) Lock() {
 	l.keep(held)
 }
 
-// TryLock holds if nobody does and nobody waits, and reports whether it does, as that of sync.Mutex. It panics as Lock
+// TryLock holds if nobody does and nobody waits, and reports whether it does, as sync.Mutex's TryLock. It panics as Lock
 // does, but not because others hold.
 func (l *Locker) TryLock() bool {
 	select {
@@ -132,7 +132,7 @@ func (l *Locker) Unlock() {
 	}
 }
 
-// Context is that of the present hold, for who holds: it ends when the lock is lost, with a cause that says why, and at
+// Context is the context of the present hold, for its holder: it ends when the lock is lost, with a cause that says why, and at
 // Unlock. While nobody holds by this Locker it is a context that has ended with [ErrNotLocked] as its cause.
 func (l *Locker) Context() context.Context {
 	if held := l.Lease(); held != nil {

@@ -126,7 +126,7 @@ func TestLockPanicsWhenItsContextEnds(t *testing.T) {
 		synctest.Wait() // It leaves the queue.
 		held.Unlock()
 		after := locker.New(t.Context(), fairlock.New(b, "orders"))
-		require.True(t, after.TryLock(), "who panicked has left something behind")
+		require.True(t, after.TryLock(), "the call that panicked has left something held")
 		after.Unlock()
 	})
 }

@@ -9,7 +9,7 @@
 //	client, err := headwaiter.Dial(headwaiter.Options{Redis: redis, Observer: tracer})
 //
 // It needs OpenTelemetry's API and no SDK: which one the program has is the program's choice. With
-// [observe.Observers] it goes beside others.
+// [observe.Observers] it goes with others.
 //
 // # Spans
 //
@@ -17,13 +17,13 @@
 // "headwaiter hold", from the grant to the release or the loss. Both are below the span that the call was made in, and
 // of kind internal. Where there is none, the wait begins a trace and the hold is below it. The context of the lease has
 // the span of the hold, so what is done under the lock is below that. A call that enters a hold again by its context
-// has no span, and a multilock has a wait and a hold for each of its names, none of which its lease has.
+// has no span, and a multilock has a wait and a hold for each of its names; its lease has none of these spans.
 //
 // A grant carries the identity of the hold that was released for it, in the form of W3C's traceparent, and the span of
 // the wait gets a link to that span: from a call that waited for long one comes to what held it up, in another process
 // too. The link is made where both sides have this tracer and the grant came with a message or in the reply to a
 // release. There is none where nobody released (a lease ran out, or was taken by force), where a check was faster than
-// the message, and behind a multilock of several names.
+// the message, and after a multilock of several names.
 //
 // Attributes: headwaiter.kind (lock, semaphore, …), .name, .ticket; .outcome of a wait (granted, entered, passed,
 // busy, full, timeout, cancelled, closed, replicas, other) and of a hold (released, handed_over, or the cause of the loss:
@@ -76,7 +76,7 @@
 // # What it costs
 //
 // `go test -run - -bench Cost -benchtime 1x ./contrib/otel` takes and releases one lock without a pause, with and without
-// it in turn, and gives the share of the cycles that is left. On two cores with other work beside, medians of 15 rounds:
+// it in turn, and gives the share of the cycles that is left. On two cores with other work, medians of 15 rounds:
 //
 //	                            one client   eight clients
 //	metrics                     0.97         0.96

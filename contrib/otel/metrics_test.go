@@ -133,7 +133,7 @@ func TestAServerIsUpIfTheLastRequestWasAnswered(t *testing.T) {
 	require.Equal(t, []series{{value: 1, sum: 3}}, r.of(t, "headwaiter.server.round_trip"), "of those that were answered")
 }
 
-// The count of a hold or a wait that is told of again is how often that was; that of a message is what was in it.
+// The count of a hold or a wait that is told of again is how often that was; the count of a message is what was in it.
 func TestAMessageWithSeveralGrantsIsCounted(t *testing.T) {
 	r := meter()
 	tracer := kit.Got(otel.New(otel.Options{MeterProvider: r.provider}))(t)

@@ -20,7 +20,7 @@ const (
 	holdSpan = "headwaiter hold"
 )
 
-// The attributes. OpenTelemetry's conventions have none for locks, but for what failed.
+// The attributes. OpenTelemetry's conventions have none for locks, except for what failed.
 const (
 	kindKey     = attribute.Key("headwaiter.kind")
 	nameKey     = attribute.Key("headwaiter.name")
@@ -46,7 +46,7 @@ func (t *Tracer) startWait(ctx context.Context, o *observe.Observation) (context
 	return within, span
 }
 
-// startHold ends the span of the wait, and begins that of the hold.
+// startHold ends the span of the wait, and begins the span of the hold.
 func (t *Tracer) startHold(c *call, o *observe.Observation) trace.Span {
 	if c.wait.IsRecording() {
 		if former := spanOf(o.Note); former.IsValid() {
@@ -119,7 +119,7 @@ func end(span trace.Span, o *observe.Observation) {
 	span.End()
 }
 
-// What waits and holds come to, beside what typeOf says of those that fail or are lost.
+// The outcomes of waits and holds, in addition to what typeOf says of failures and losses.
 const (
 	granted  = "granted"
 	entered  = "entered"
@@ -204,7 +204,7 @@ func noteOf(span trace.SpanContext) string {
 	return string(hex.AppendEncode(note, []byte{byte(span.TraceFlags() & trace.FlagsSampled)}))
 }
 
-// spanOf is the span of which a grant carried the identity. What makes no sense is none: the holder before may have
+// spanOf is the span whose identity a grant carried. What makes no sense is none: the holder before may have
 // been of another program.
 func spanOf(note string) trace.SpanContext {
 	if note == "" {

@@ -103,7 +103,7 @@ func (t *Tracer) Wait(ctx context.Context, o observe.Observation) context.Contex
 	return context.WithValue(ctx, callKey{t}, c)
 }
 
-// Hold ends the span of a wait and begins that of its hold, which the context of the lease then has.
+// Hold ends the span of a wait and begins the span of its hold, which the context of the lease then has.
 func (t *Tracer) Hold(ctx context.Context, o observe.Observation) context.Context {
 	c := t.call(ctx)
 	if c == nil || c.wait == nil {

@@ -21,7 +21,7 @@ type Options struct {
 	// to "other". A call waits for it for a second at the most; after that, or ten answers in a row that took longer
 	// than 10 ms, it is not asked again, and every name that is not remembered counts to "other".
 	Class func(name string) string
-	// MaxClasses is how many classes there may be beside "other". The default is 100. A kind and class cost about 90
+	// MaxClasses is how many classes there may be in addition to "other". The default is 100. A kind and class cost about 90
 	// time series.
 	MaxClasses int
 	// Buckets are the bounds of the classic buckets of the times waited and held, in seconds. The default goes from

@@ -48,7 +48,7 @@ type metrics struct {
 	twoMasters   prom.Counter
 	smallest, up *prom.Desc
 
-	all []prom.Collector // but for the descriptions
+	all []prom.Collector // except the descriptions
 }
 
 func newMetrics(buckets []float64) *metrics {
@@ -64,7 +64,7 @@ func newMetrics(buckets []float64) *metrics {
 	m.skipped = m.counter("skipped_tickets_total", "Tickets of dead clients that requests of this process dropped.")
 	m.expired = m.counter("expired_leases_total", "Leases that requests of this process found run out.")
 	m.rejoined = m.counter("rejoined_tickets_total", "Tickets that a check found unknown, and queued again.")
-	m.missed = m.counter("missed_grants_total", "Grants that a check found and of which no message came.")
+	m.missed = m.counter("missed_grants_total", "Grants that a check found, whose message never came.")
 	m.suspected = m.counter("suspicions_total", "Times the server said that a client of this process let a lease run out.")
 	m.givenBack = m.counter("given_back_grants_total", "Grants that came for calls that had ended, and were given back.")
 	m.differing = m.counter("differing_numbers_total", "Requests that stated another number of permits than the newest client before.")
@@ -88,7 +88,7 @@ func newMetrics(buckets []float64) *metrics {
 	}, []string{"reason"})
 	m.twoMasters = prom.NewCounter(prom.CounterOpts{
 		Namespace: namespace, Name: "two_masters_total",
-		Help: "Times two connections of a client saw two masters with different data, each of which grants the same locks.",
+		Help: "Times two connections of a client saw two masters with different data, and both grant the same locks.",
 	})
 	m.all = append(m.all, m.unclassified, m.twoMasters)
 	return m

@@ -49,7 +49,7 @@ func outcomeOf(err error) int {
 // gaveUp reports whether the caller would have waited longer for what ended so, had it had the time.
 func gaveUp(outcome int) bool { return outcome == timeout || outcome == cancelled }
 
-// The causes of a loss, the last of which is any other.
+// The causes of a loss; the last is any other.
 var causes = [...]struct {
 	err   error
 	label string

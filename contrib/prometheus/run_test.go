@@ -167,7 +167,7 @@ func (r *truth) trouble(t *testing.T, s *redistest.Server, m *member, admin *hea
 		}
 		kit.Eventually(t, "its other calls to wait", func() bool { _, waits := seen(); return waits })
 		dies.Kill()
-		kit.Eventually(t, "the next behind the dead", func() bool {
+		kit.Eventually(t, "the next after the dead", func() bool {
 			holds, waits := seen()
 			return !holds && !waits
 		})

@@ -27,7 +27,7 @@ import (
 
 var sceneTime = flag.Duration("scene", 8*time.Second, "how long the run lasts that Prometheus looks at")
 
-// sceneLease is that of the holds in a scene: the longer that lasts, the less a busy machine disturbs it.
+// sceneLease is the lease of the holds in a scene: the longer that lasts, the less a busy machine disturbs it.
 func sceneLease() time.Duration { return min(max(*sceneTime/12, runLease), 4*time.Second) }
 
 // scene is a run that Prometheus looks at: members as processes would be, each with a page of metrics.

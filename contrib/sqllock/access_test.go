@@ -142,7 +142,7 @@ func TestAForgedGrantEndsNoHoldOfAnother(t *testing.T) {
 	l := hold(t, sqllock.NewLeased(dial(t, url), "a", sqllock.WithLease(time.Hour)))
 	f, free, waits := deceive(t, url, dial(t, url))
 	f.say(t, "grant", "a")
-	// A grant to the client, of which it knows nothing, is given back; it comes behind the other.
+	// An unknown grant to the client is given back; it comes after the other.
 	exec(t, f.Conn, fmt.Sprintf(`INSERT INTO headwaiter_ticket VALUES ('left', 'c', '%s', 1, '1 hour', now() + '1 hour', 1)`, f.channel))
 	f.say(t, "grant", "c")
 	kit.Eventually(t, "the grant to be given back", func() bool {
@@ -191,7 +191,7 @@ func until(t *testing.T, conn *pgx.Conn, name string) (end string) {
 	return end
 }
 
-// It counts all goroutines, so nothing may run beside it.
+// It counts all goroutines, so nothing else may run.
 func TestForgedMessagesCostAClientLittle(t *testing.T) {
 	const messages, most = 20_000, 100
 	url := schema(t)

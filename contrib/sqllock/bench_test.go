@@ -90,14 +90,14 @@ func of(m mutex) cycle {
 // one lets a client have one connection for statements, as a plain lock has.
 func one(o *sqllock.Options) { o.Config.MaxConns = 1 }
 
-// A slice is this many cycles of one kind, or so many for each client, before it is another's turn.
+// A slice is this many cycles of one kind, or sliceEach for each client, before it is another's turn.
 const (
 	slice     = 128
 	sliceEach = 16
 )
 
 // compare lets slices of all rivals take turns, so that what else the machine does hits them alike, and reports for each
-// the median time of a cycle, and the median of how much longer that is than the first rival's beside it.
+// the median time of a cycle, and the median of how much longer that is than the first rival's.
 func compare(b *testing.B, clients int, rivals []rival) {
 	runs, spans := make([][]cycle, len(rivals)), make([][]float64, len(rivals))
 	for i, r := range rivals {
@@ -283,7 +283,7 @@ func TestAHandOffDoesNotReadTheQueue(t *testing.T) {
 	require.Less(t, rows-before, most+20)
 }
 
-// The first that lives may be locked by somebody: those who died behind it are taken out, up to the next that lives.
+// The first that lives may be locked by somebody: the dead after it are taken out, up to the next that lives.
 func TestTheDeadAreTakenOutAlsoBehindALockedRow(t *testing.T) {
 	url := ownSchema(t)
 	conn := admin(t, url)

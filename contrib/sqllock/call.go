@@ -43,7 +43,7 @@ type directory struct {
 // directoryKey is where a connection has its directory, if it calls by number.
 const directoryKey = "headwaiter/sqllock"
 
-// binaryFormat is that of the argument and the answer.
+// binaryFormat is the format of the argument and the answer.
 const binaryFormat = 1
 
 // lookUp finds the functions, which also tells whether they are there.

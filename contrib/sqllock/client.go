@@ -36,7 +36,7 @@ var Schema string
 // codeNoFunction is undefined_function.
 const codeNoFunction = "42883"
 
-// version is that of the functions in the schema.
+// version is the version of the functions in the schema.
 const version = 1
 
 var (
@@ -89,7 +89,7 @@ type Options struct {
 	// Observer is told what happens to the calls and holds of this client: asked, queued (of leased locks), granted, failed, released, lost, and what
 	// HeldTooLong and WaitedTooLong are for. The default is nobody.
 	Observer observe.Observer
-	// Log gets the same as records, as that of headwaiter.Options does. The default is no log.
+	// Log gets the same as records, as Log of headwaiter.Options does. The default is no log.
 	Log *slog.Logger
 	// HeldTooLong and WaitedTooLong are how long a hold, and the wait of a call, may last before the Observer and the Log
 	// are told: then, and again each time that it has doubled. The default is not to look.

@@ -1,5 +1,5 @@
 // Package sqllock has locks between processes on Postgres, with the handle of package lease: its context ends with the
-// hold, and its token is a fencing token. Beside them is [LockRow], the lock on a row that a transaction has of a
+// hold, and its token is a fencing token. There is also [LockRow], the lock on a row that a transaction has of a
 // database itself, on Postgres and on MySQL, without a handle.
 //
 // There are two kinds, and they do not meet: [NewSession] is Postgres' own advisory lock, on a connection that is
@@ -34,7 +34,7 @@
 // much after the last question that was answered. Postgres is told to keep the session of a client that is silent for
 // longer than that, and to end it some seconds later, so a holder without a network knows before anybody else can have
 // the lock. The exception is a session that is ended while nothing of that reaches its client: terminated, or with its
-// server. Then the next may hold for up to a SessionLease beside it, and fencing tokens are there for that.
+// server. Then the next may also hold for up to a SessionLease, and fencing tokens are there for that.
 //
 // A process that is stopped keeps its connection, and so its lock. A call that waits for long keeps VACUUM from clearing
 // away what has ended since, in the whole database, as any statement does that waits. Two names whose keys are the same
@@ -76,7 +76,7 @@
 // # What it costs
 //
 // Runs of go test -run xxx -bench Session (the median of three) and -bench Leased (the middle of two), on two cores that
-// others used too, slices of all kinds by turns, Postgres 15 without fsync; so only the ratios say something. Beside
+// others used too, slices of all kinds by turns, Postgres 15 without fsync; so only the ratios say something. Compared with
 // pg_advisory_lock by itself, on a connection that is kept, with prepared statements, and without a token, a cycle takes
 //
 //	clients for one lock     1     2     8    32

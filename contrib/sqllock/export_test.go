@@ -50,7 +50,7 @@ func (c *Client) Contend(stop <-chan struct{}) {
 	}
 }
 
-// Hear is what a call makes of a grant of which it hears at once, where the machine has slept since its last answer.
+// Hear is what a call makes of a grant that it hears at once, where the machine has slept since its last answer.
 func (m *Leased) Hear(ctx context.Context, slept time.Duration) *lease.Lease {
 	t := m.client.newTicket(m)
 	t.seen = answer{sent: time.Now(), slept: lease.Slept() - slept}

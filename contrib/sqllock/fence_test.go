@@ -197,7 +197,7 @@ func TestSQLKeepsACrowdInOrder(t *testing.T) {
 	})
 }
 
-// waiting waits until so many transactions wait for a lock.
+// waiting waits until n transactions wait for a lock.
 func (db store) waiting(t testing.TB, n int64) {
 	t.Helper()
 	kit.Eventually(t, "a transaction to wait", func() bool {

@@ -85,7 +85,7 @@ func TestACancelledCallGivesBackWhatALateRequestIsGranted(t *testing.T) {
 	}
 }
 
-// A session whose reply is lost is granted a lock of which nobody knows. The call asks again on another connection, and
+// A session whose reply is lost is granted a lock that nobody knows. The call asks again on another connection, and
 // the first one's lock goes with its connection.
 func TestALostReplyToASessionKeepsNothing(t *testing.T) {
 	url := ownSchema(t)
@@ -296,7 +296,7 @@ func TestAHolderThatIsStoppedPastItsLeaseKnowsAtItsFirstLook(t *testing.T) {
 	enginetest.Rig{Dial: leasing(url)}.AProcessThatWasStoppedKnowsThatItLost(t, url, "")
 }
 
-// behind is a server with a proxy before it, which is what stands still.
+// behind is a server with a proxy in front; the proxy is what stands still.
 type behind struct {
 	*faults.Proxy
 	server *postgres.Server

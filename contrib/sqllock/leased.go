@@ -70,7 +70,7 @@ func (m *Leased) TryLock(ctx context.Context) (*lease.Lease, error) {
 }
 
 // Do waits for m, calls f with the context of the hold, whose token [lease.Token] tells, and releases. It returns what f
-// returned, joined with the loss if the lock was lost before f came back: then f may have run beside another holder.
+// returned, joined with the loss if the lock was lost before f came back: then f may have run while another client held.
 //
 // The context that f gets ends when the hold does and also when ctx does. Do releases even if f panics.
 func (m *Leased) Do(ctx context.Context, f func(context.Context) error) error {
@@ -85,7 +85,7 @@ func (m *Leased) Waiting(ctx context.Context) (int, error) {
 }
 
 // ForceRelease takes m from whoever holds it, and the next in the queue holds. The holder is told at once where it hears
-// notifications, otherwise by its next renewal; until then it may go on beside the next.
+// notifications, otherwise by its next renewal; until then it may go on together with the next.
 //
 // A token other than 0 limits this to the hold with that token. It returns what it freed; [lease.ErrNotHeld] if there was
 // nothing to free, [lease.ErrOtherToken] if it is held with another token.

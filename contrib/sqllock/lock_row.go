@@ -32,7 +32,7 @@ type Row struct {
 
 	// NoWait: a row that somebody else has locked is [lease.ErrBusy] at once.
 	NoWait bool
-	// SkipLocked: the same, and on Postgres the transaction can go on. The Key may be that of several rows here: the first
+	// SkipLocked: the same, and on Postgres the transaction can go on. The Key may name several rows here: the first
 	// of them that nobody has locked is taken, by the OrderBy columns, and all of them locked is ErrBusy.
 	SkipLocked bool
 	OrderBy    []string
@@ -92,7 +92,7 @@ const (
 // end the transaction while its client is still at work, and only the next statement tells. Order is the database's:
 // roughly by arrival, and a NoWait may come in between.
 //
-// Without SkipLocked it is an error if the key is that of more than one row. What Columns read is the row as it is now.
+// Without SkipLocked it is an error if the key names more than one row. What Columns read is the row as it is now.
 // On MySQL at REPEATABLE READ, its default, a plain SELECT may show an older one.
 //
 // Errors, and what has become of tx:
@@ -114,7 +114,7 @@ const (
 // after SQLSTATE 40001 of Postgres (the row has changed since the transaction began, from REPEATABLE READ on), begin the
 // transaction again.
 //
-// It costs one statement, with a MaxWait three. On MySQL a MaxWait is set for the session and set back behind the
+// It costs one statement, with a MaxWait three. On MySQL a MaxWait is set for the session and set back after the
 // statement; if the context that tx was begun with ends just in between, the pool keeps a connection with that limit.
 func LockRow(ctx context.Context, tx *sql.Tx, r Row, dest ...any) error {
 	calls.Given(ctx)
@@ -183,7 +183,7 @@ func (r *Row) lock(ctx context.Context, tx *sql.Tx, dest []any) (err error) {
 	case rows == 0:
 		return fmt.Errorf("there is no such row: %w", sql.ErrNoRows)
 	case rows > 1:
-		return fmt.Errorf("%w: more than one row is locked: the key must be that of one", lease.ErrInvalid)
+		return fmt.Errorf("%w: more than one row is locked: the key must name one", lease.ErrInvalid)
 	}
 	return nil
 }
@@ -284,7 +284,7 @@ func (e rowDeadlock) Error() string { return "deadlock with other transactions: 
 
 func (e rowDeadlock) Unwrap() []error { return []error{lease.ErrDeadlock, e.err} }
 
-// reason is the code that the database gave an error, by any of the drivers. That of MySQL is a field of a type of the
+// reason is the code that the database gave an error, by any of the drivers. MySQL's is a field of a type of the
 // driver, which is read by its name so that only its users download it.
 func reason(err error) string {
 	var postgres interface{ SQLState() string }

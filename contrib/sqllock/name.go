@@ -19,7 +19,7 @@ import (
 //
 // Two names may have one key, as may a name and a number that another program of the same database uses. With n names
 // that happens with a chance of about n²/2⁶⁵, for a million names 1 in 37 million. They then exclude each other, and
-// nothing else goes wrong, but for who holds one while it waits for the other.
+// nothing else goes wrong, except for a holder of one that waits for the other.
 func Key(name string) int64 {
 	sum := sha256.Sum256([]byte("headwaiter:" + name))
 	return int64(binary.BigEndian.Uint64(sum[:]))

@@ -258,7 +258,7 @@ func TestConformanceOfLeasedLocks(t *testing.T) {
 	require.ElementsMatch(t, missed, conformance.Run(t, conforming(schema(t), patient, leases)))
 }
 
-// What users get who set no option. It minds the time more than others, so nothing runs beside it.
+// What users get who set no option. It minds the time more than others, so nothing else runs.
 func TestConformanceOfLeasedLocksAsDelivered(t *testing.T) {
 	require.ElementsMatch(t, missed, conformance.Run(t, conforming(schema(t), nil, leases)))
 }
@@ -278,7 +278,7 @@ func pooled(direct *pgx.ConnConfig) func(*sqllock.Options) {
 	}
 }
 
-// Behind a pooler there is no channel to hear, unless there is another way.
+// With a pooler there is no channel to hear, unless there is another way.
 func TestConformanceOfLeasedLocksBehindAPooler(t *testing.T) {
 	t.Parallel()
 	for name, isDirect := range map[string]bool{"polling": false, "with a direct connection": true} {
@@ -311,7 +311,7 @@ func schema(t testing.TB) string {
 	return url
 }
 
-// ownSchema is one for a test that runs beside others.
+// ownSchema is one for a test that runs in parallel with others.
 func ownSchema(t *testing.T) string {
 	t.Parallel()
 	return schema(t)

@@ -59,7 +59,7 @@ func (m *Session) TryLock(ctx context.Context) (*lease.Lease, error) {
 }
 
 // Do waits for m, calls f with the context of the hold, whose token [lease.Token] tells, and releases. It returns what f
-// returned, joined with the loss if the lock was lost before f came back: then f may have run beside another holder.
+// returned, joined with the loss if the lock was lost before f came back: then f may have run while another client held.
 //
 // The context that f gets ends when the hold does and also when ctx does. Do releases even if f panics.
 func (m *Session) Do(ctx context.Context, f func(context.Context) error) error {

@@ -14,8 +14,8 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// A sessionHold is the hold of a session lock, and the connection that has it. The connection is the watch's until
-// that has ended, then that of whoever ends the hold.
+// A sessionHold is the hold of a session lock, and its connection. The connection is the watch's until the watch has
+// ended, then it belongs to whoever ends the hold.
 type sessionHold struct {
 	client   *Client
 	conn     *pgxpool.Conn

@@ -55,7 +55,7 @@ func hold(t testing.TB, m mutex) *lease.Lease {
 	return kit.Got(m.Lock(kit.Within(t, kit.Patience)))(t)
 }
 
-// queued waits until so many calls wait.
+// queued waits until n calls wait.
 func queued(t testing.TB, m mutex, n int) {
 	t.Helper()
 	kit.Eventually(t, fmt.Sprintf("%d calls to wait", n), func() bool {

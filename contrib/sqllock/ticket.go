@@ -27,7 +27,7 @@ type ticket struct {
 
 	known  bool            // the server may have it
 	unsure bool            // a request was not answered, and may run yet
-	asking <-chan struct{} // closed when the request that the call has left behind is answered
+	asking <-chan struct{} // closed when the last request of the call is answered
 	late   error           // what that was answered; read it then
 
 	granted chan grant // has room for one: a grant that nobody has taken yet

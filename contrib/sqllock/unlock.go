@@ -52,7 +52,7 @@ func (c *Client) runEnds() {
 	c.enders--
 }
 
-// behindEnds waits until what the client has unlocked of a lock is given back: a later call of its own would stand behind
+// behindEnds waits until what the client has unlocked of a lock is given back: a later call of its own would wait for
 // it. It returns an error if ctx, or the client's life, ends before.
 func (c *Client) behindEnds(ctx context.Context, of any) error {
 	var ahead []<-chan struct{}

@@ -48,7 +48,7 @@ func newCable(o *Options, w *engine.Watch) *cable {
 	return c
 }
 
-// Init, Len, Next and Connected make a cable the library's list of servers. Names are not looked up here, but for
+// Init, Len, Next and Connected make a cable the library's list of servers. Names are not looked up here, but at
 // each connection: servers move.
 func (c *cable) Init(servers []string) error {
 	c.mu.Lock()
@@ -166,7 +166,7 @@ const (
 	mostAnswer = 256
 	// opClose is the code of the request that ends a session, opCreate of the one that makes the node of a ticket.
 	opClose, opCreate = -11, 1
-	// together is for how long a request that makes a node waits for the list that comes right behind it.
+	// together is for how long a request that makes a node waits for the list that comes right after it.
 	together = time.Millisecond
 	// readAhead is as much as is read at once: the list of some hundred who wait.
 	readAhead = 16 << 10
@@ -245,7 +245,7 @@ func (w *wire) first(p []byte) error {
 // notices. Nothing is sent after the end of the session: a server that has ended the connection would answer that with
 // a reset, which may overtake its word that the session has ended.
 //
-// What makes a node goes in one packet with what comes behind it, which as a rule is the list that a ticket asks for.
+// What makes a node goes in one packet with what comes after it, which as a rule is the list that a ticket asks for.
 func (w *wire) Write(p []byte) (int, error) {
 	w.cable.mu.Lock()
 	over, code := w.closing > 0, int32(0)

@@ -38,7 +38,7 @@ func newWire(t *testing.T) (w *wire, server net.Conn) {
 	return w, server
 }
 
-// write runs beside the reader, as nothing is kept between both.
+// write runs at the same time as the reader, as nothing is kept between both.
 func write(t *testing.T, w *wire, packets ...[]byte) {
 	call := kit.Run(func() error {
 		for _, p := range packets {

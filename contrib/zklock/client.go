@@ -73,7 +73,7 @@ func (c *Client) trouble() error {
 	return c.core.Trouble()
 }
 
-// erase deletes the nodes of tickets, beside each other. It returns false if some are to be tried again.
+// erase deletes the nodes of tickets, all at the same time. It returns false if some are to be tried again.
 func erase(batch []*ticket) bool {
 	var all sync.WaitGroup
 	var left atomic.Bool

@@ -49,7 +49,7 @@
 //   - The servers away: calls wait for as long as their contexts say, a TryLock too, and then tell the last error. Holds
 //     end as above. Close ends with its context, at the latest when the session's time is over, and in either case a
 //     second later.
-//   - A node never stays behind an error: where the answer to its creation was lost, it is looked for by its id, and
+//   - A node never stays after an error: where the answer to its creation was lost, it is looked for by its id, and
 //     where its call has gone, it is deleted in the background, until a server says that it or the session is gone.
 //   - An answer that is lost is asked for again: the id tells whether the request had its effect.
 //   - The session of a client is one: it is as long for all names, and a client whose process is stopped loses all.
@@ -70,7 +70,7 @@
 // With two clients there is nobody to look while another holds, and the two are equal: with servers and clients on a core
 // each the quotients of three runs were 0.99, 1.00 and 1.11. The library's requests cannot be stopped, so that calls end
 // with their contexts each is seen to its end on a goroutine; a client keeps up to eight of them until it is closed.
-// A client that is idle sends the beats, four for each time-out, beside the library's pings.
+// An idle client sends the beats, four for each time-out, and the library's pings.
 //
 // # What it does not do
 //

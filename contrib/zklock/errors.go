@@ -48,7 +48,7 @@ func repeat(ctx, until context.Context, send func() error) (attempts int, err er
 	return attempts, err
 }
 
-// do runs a request, which nothing can stop, beside the call, and returns when it is answered, or when ctx or until
+// do runs a request, which nothing can stop, on a goroutine of its own, and returns when it is answered, or when ctx or until
 // ends, for the cause of that. Requests end with the connection at the latest.
 func do[T any](ctx, until context.Context, c *Client, request func() (T, error)) (T, error) {
 	type reply struct {

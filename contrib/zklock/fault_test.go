@@ -196,14 +196,14 @@ func TestLostAnswersAreOneHold(t *testing.T) {
 		held := kit.Lock(t.Context(), lock).Value(t)
 		require.Equal(t, 1, r.Lost())
 		require.Len(t, nodes(t, root), 1)
-		require.Greater(t, r.Count(zktest.Sync), syncs, "at a server that is behind the node is not to be seen yet")
+		require.Greater(t, r.Count(zktest.Sync), syncs, "at a server that lags the node is not to be seen yet")
 		require.Equal(t, kit.Got(n.Inspect(t.Context()))(t).Token, held.Token())
 		r.Lose(zktest.Delete, 1)
 		require.NoError(t, held.Release(t.Context()), "the first request released it")
 		require.Equal(t, 1, r.Lost())
 		require.Empty(t, nodes(t, root))
 	}
-	// And for one who waits: the place is that of the first attempt, and no watch is lost.
+	// And for a waiter: the first attempt counts for the place, and no watch is lost.
 	for _, opcode := range []int32{zktest.Create, zktest.GetChildren, zktest.GetData} {
 		held := locked(t, n)
 		r.Lose(opcode, 2)

@@ -137,7 +137,7 @@ func TestServersThatAreAwayArePassedOver(t *testing.T) {
 	}
 }
 
-// A server that is encrypted, as far as the client sees: behind one that ends TLS.
+// A server that is encrypted, as far as the client sees: a proxy in front of it ends TLS.
 func TestConnectionsAreEncrypted(t *testing.T) {
 	s := shared(t)
 	web := httptest.NewUnstartedServer(nil)
@@ -236,7 +236,7 @@ func rig(t testing.TB, s *zktest.Server) enginetest.Rig {
 	}
 }
 
-// shared is the server that tests beside each other use.
+// shared is the server that parallel tests use.
 func shared(t *testing.T) *zktest.Server {
 	t.Parallel()
 	return zktest.Shared(t)
@@ -303,7 +303,7 @@ func delete1(t testing.TB, root *zk.Conn, ticket string) {
 	require.NoError(t, root.Delete(path.Join(one(t), ticket), -1))
 }
 
-// empty waits until no node of the test is left, not even that of the name.
+// empty waits until no node of the test is left, not even the name's.
 func empty(t testing.TB, root *zk.Conn) {
 	t.Helper()
 	kit.Eventually(t, "all nodes to be gone", func() bool {

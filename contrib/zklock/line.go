@@ -107,7 +107,7 @@ func (l *line) once(ctx context.Context, try bool, begun time.Time, at *engine.P
 	return nil, err
 }
 
-// free is nil if nobody stands in line. A server may be behind what others have done, so that is asked for twice: the
+// free is nil if nobody stands in line. A server may lag behind what others have done, so that is asked for twice: the
 // second time the leader sees to it that the server knows what it knows.
 func (l *line) free(ctx context.Context, s *session) error {
 	names, err := do(ctx, l.client.core.Life, l.client, func() (names []string, err error) {

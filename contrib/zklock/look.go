@@ -124,7 +124,7 @@ type past struct {
 }
 
 // learn finds out the token, the zxid of the node's creation. If nothing was made or removed below the parent since, it
-// is that of the parent's last change. Otherwise it is asked for, while the call waits.
+// is the zxid of the parent's last change. Otherwise it is asked for, while the call waits.
 //
 // A parent counts what was made and removed; the nodes have the number of those made before. If none was made after the
 // own, and no more are removed than were before it was asked for, the own node was the last change.

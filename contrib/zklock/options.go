@@ -24,7 +24,7 @@ const (
 	DefaultLease = 10 * time.Second
 	// MinLease is the shortest: what is confirmed at a quarter of it should outlast a pause of either process.
 	MinLease = time.Second
-	// MaxLease is the longest: a waiter behind a dead holder waits for so long.
+	// MaxLease is the longest: a waiter behind a dead holder waits that long.
 	MaxLease = 24 * time.Hour
 	// DefaultPrefix is the node below which all others are.
 	DefaultPrefix = "/headwaiter"
@@ -54,7 +54,7 @@ type Options struct {
 	// Observer is told what happens to the calls and holds of this client: asked, queued, granted, failed, released, lost, and what
 	// HeldTooLong and WaitedTooLong are for. The default is nobody.
 	Observer observe.Observer
-	// Log gets the same as records, as that of headwaiter.Options does. The default is no log.
+	// Log gets the same as records, as Log of headwaiter.Options does. The default is no log.
 	Log *slog.Logger
 	// HeldTooLong and WaitedTooLong are how long a hold, and the wait of a call, may last before the Observer and the Log
 	// are told: then, and again each time that it has doubled. The default is not to look.
@@ -126,7 +126,7 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
-// unprintable are what ZooKeeper takes in no path beside control characters: some that stand for nothing.
+// unprintable are what ZooKeeper takes in no path, in addition to control characters: some that stand for nothing.
 func unprintable(r rune) bool {
 	return r >= 0xf000 && r <= 0xf8ff || r >= 0xfff0 && r <= 0xffff
 }

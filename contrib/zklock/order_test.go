@@ -35,10 +35,10 @@ func TestNothingStaysAfterAThousandCyclesWithCancels(t *testing.T) {
 	require.Equal(t, 3, s.Connections())
 	require.NoError(t, a.Close(t.Context()))
 	require.NoError(t, b.Close(t.Context()))
-	kit.Eventually(t, "one connection to be left, that of the test", func() bool { return s.Connections() == 1 })
+	kit.Eventually(t, "one connection to be left, the test's", func() bool { return s.Connections() == 1 })
 }
 
-// The token is not always asked for: where nothing else has happened it is that of the parent's last change.
+// The token is not always asked for: where nothing else has happened it is the zxid of the parent's last change.
 func TestTokensAreWhereTheNodesWereMade(t *testing.T) {
 	s := shared(t)
 	root := admin(t, s)
@@ -91,7 +91,7 @@ func TestOtherLibrariesStandInTheSameLine(t *testing.T) {
 	kit.Release(t, next.Value(t))
 }
 
-// Many calls that give up behind one holder leave one watch behind, at the server and in the library, not one each.
+// Many calls that give up waiting for one holder leave one watch, at the server and in the library, not one each.
 func TestCallsThatGiveUpShareAWatch(t *testing.T) {
 	t.Parallel()
 	s := zktest.Own(t)

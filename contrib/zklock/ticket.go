@@ -47,7 +47,7 @@ func (c *Client) ticket(s *session, l *line) *ticket {
 // request makes the node and tells how things stand. If ctx ends before, it returns at once, and the ticket has to leave;
 // what came of the request is removed when its end is known.
 //
-// The list is asked for right behind the request that makes the node, without waiting for its answer: a server answers
+// The list is asked for right after the request that makes the node, without waiting for its answer: a server answers
 // what comes over one connection in order. Should the list overtake the node, that is not in it, and it is asked for
 // again. The one of the two that is answered last goes on.
 func (t *ticket) request(ctx context.Context) (turn, error) {
@@ -162,7 +162,7 @@ func (t *ticket) made(node string) error {
 }
 
 // find looks for the node by its id. There may be none. Where the session goes on at another server, what the leader was
-// asked before that may not be agreed on yet, or not be known there: a sync is answered behind it.
+// asked before that may not be agreed on yet, or not be known there: a sync is answered after it.
 func (t *ticket) find() (string, error) {
 	if _, err := t.Session.conn.Sync(t.line.parent); err != nil {
 		return "", err

@@ -5,7 +5,7 @@ import (
 )
 
 // A watch is what tells of the next change of a node. Each is set once, for all that wait for it: a call that gives up
-// leaves its watch behind until the node goes, and the next call takes it up.
+// leaves its watch set until the node goes, and the next call takes it up.
 type watch struct {
 	set  chan struct{} // closed when the server has answered, or no answer will come
 	err  error         // why there is no watch; set before set is closed
@@ -21,7 +21,7 @@ func (s *session) watch(path string) (*watch, error) {
 	joins := w != nil
 	if !joins {
 		w = &watch{set: make(chan struct{}), done: make(chan struct{})}
-		s.watches[path] = w // Before the request: the event may come right behind the answer.
+		s.watches[path] = w // Before the request: the event may come right after the answer.
 	}
 	c.core.Unlock()
 	if joins {

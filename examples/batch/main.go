@@ -29,7 +29,7 @@ func main() {
 
 	catalogue := fairlock.New(client, "catalogue")
 	for step := 0; step < *steps; {
-		held, err := catalogue.Lock(ctx) // Again, behind all who wait by then.
+		held, err := catalogue.Lock(ctx) // Again, after all who wait by then.
 		if err != nil {
 			log.Print(err)
 			return

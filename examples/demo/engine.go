@@ -32,7 +32,7 @@ type engine struct {
 	dial        func(url, client string, lasts time.Duration) (connection, error)
 }
 
-// A connection is that of one process to the server.
+// A connection leads from one process to the server.
 type connection struct {
 	lock func(name string) mutex
 	// stands tells, by the server's order and clock, whether this process has a place in the queue of a lock or holds it,

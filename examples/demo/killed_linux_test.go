@@ -12,7 +12,7 @@ import (
 func TestTheProcessesOfAKilledDemoEnd(t *testing.T) {
 	require.NoError(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 	defer func() { assert.NoError(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)) }()
-	cmd := command(t.TempDir()) // Its folder is left behind.
+	cmd := command(t.TempDir()) // Its folder stays.
 	s := show(t, cmd)
 	s.await("HOLDS by token")
 	require.NoError(t, cmd.Process.Kill())

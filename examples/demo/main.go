@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// The course of the demo: about 12 s, of which a dead holder's lease takes the longest piece.
+// The course of the demo: about 12 s; a dead holder's lease takes the longest piece.
 const (
 	demoProcesses = 6
 	demoLease     = 1500 * time.Millisecond
@@ -50,7 +50,7 @@ func main() {
 		case err != nil:
 			return err
 		case (e == onRedis) == (*url != ""):
-			return errors.New("--url names the server of another --engine; that of a Redis is --redis")
+			return errors.New("--url names the server of another --engine; the server of a Redis is --redis")
 		case e != onRedis:
 			return play(ctx, os.Stdout, e, *url, e.title)
 		case flag.Lookup("redis").Value.String() == "":
@@ -60,7 +60,7 @@ func main() {
 	})
 }
 
-// play runs the whole demo. Whatever happens, it leaves no process and no file behind; the keys on a server of the user
+// play runs the whole demo. Whatever happens, no process and no file stays; the keys on a server of the user
 // expire about a minute after.
 func play(ctx context.Context, out io.Writer, e *engine, url, title string) error {
 	started := time.Now()

@@ -19,7 +19,7 @@ const orderSlack = 5 * time.Millisecond
 const (
 	// deadWaiterCost: it is skipped by the script that grants. A grant that nobody takes would last twice as long.
 	deadWaiterCost = time.Second
-	// deadHolderCost is counted from the last end of its lease that it told: a renewal may have come to the server behind.
+	// deadHolderCost is counted from the last end of its lease that it told: a later renewal may have come to the server.
 	deadHolderCost = demoLease/3 + time.Second
 )
 

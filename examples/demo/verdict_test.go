@@ -27,7 +27,7 @@ func held(process string, token uint64, called, acquired, released int) call {
 	}
 }
 
-// dead is a call in the middle of which its process was killed; it had acquired unless that is negative.
+// dead is a call whose process was killed in the middle; it had acquired unless that is negative.
 func dead(process string, token uint64, called, acquired, killed int) call {
 	c := call{process: process, called: at(called), killed: at(killed)}
 	if acquired >= 0 {
@@ -80,7 +80,7 @@ func TestEveryFaultIsReported(t *testing.T) {
 		{"one held before the end of a dead holder's lease", evidence{counter: 1, calls: []call{
 			dead("A", 1, 0, 1, 50), held("B", 2, 10, 1400, 1450),
 		}}, faults{overlaps: 1}},
-		{"one held beside another that was told lost later", evidence{counter: 1, calls: []call{
+		{"one held together with another that was told lost later", evidence{counter: 1, calls: []call{
 			{process: "A", token: 1, called: at(0), acquired: at(1), deadline: at(1501), ended: at(900), lost: true},
 			held("B", 2, 10, 800, 1000),
 		}}, faults{overlaps: 1, complaints: 1}},
@@ -109,7 +109,7 @@ func TestEveryFaultIsReported(t *testing.T) {
 		{"the clock was set back", evidence{counter: 1, step: -time.Second, calls: []call{
 			held("A", 1, 0, 1, 200),
 		}}, faults{complaints: 1}},
-		{"one call was overtaken of which the server knew", evidence{counter: 3, calls: []call{
+		{"one call was overtaken that the server knew", evidence{counter: 3, calls: []call{
 			known(held("A", 3, 0, 301, 400), 10), held("B", 1, 11, 12, 200), held("C", 2, 20, 201, 300),
 		}}, faults{inversions: 1}},
 		{"a dead waiter cost a grant that nobody took", evidence{counter: 2, calls: []call{

@@ -1,4 +1,4 @@
-// Command semaphore makes calls of which all processes together have three under way at most, until it is resized.
+// Command semaphore makes calls; all processes together have at most three under way, until it is resized.
 //
 //	semaphore            calls, until it is interrupted
 //	semaphore -resize 5  lets five be under way from now on, also in processes that run already

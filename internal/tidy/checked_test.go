@@ -122,7 +122,7 @@ func compile(t *testing.T, all []block) (string, error) {
 	for i, b := range all {
 		body := b.body
 		if !strings.Contains(body, "\npackage ") && !strings.HasPrefix(body, "package ") {
-			// The line is told as that of the page.
+			// The line is told as the page's.
 			name, line, _ := strings.Cut(b.where, ":")
 			body = fmt.Sprintf("package block\n\n//line %s:%s\n%s", name, line, body)
 		}

@@ -30,7 +30,7 @@ const (
 // primitive is what a primitive may import.
 var primitive = []string{".", "internal/wire", "lua", "lease", "observe", "internal/calls", "waitqueue"}
 
-// layers are the packages of the core module and what each may import beside the standard library:
+// layers are the packages of the core module and what each may import in addition to the standard library:
 // packages of the core by their folder, others by their module. Imports point down only, and a new edge
 // is a reviewed edit of this table. Packages of internal/ that are not listed may import what they like.
 var layers = map[string][]string{
@@ -184,7 +184,7 @@ func TestPrimitivesOnlyBind(t *testing.T) {
 			continue
 		}
 		if s.folder == "redlock" {
-			continue // It asks several clients beside each other: goroutines in one place, background.go, and time-outs.
+			continue // It asks several clients at the same time: goroutines in one place, background.go, and time-outs.
 		}
 		if s.folder == "doctor" {
 			continue // It is no primitive: it measures how far a server is, and the difference of the clocks.

@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	// link is the target of [text](target) and of ![picture](target), without a title behind it.
+	// link is the target of [text](target) and of ![picture](target), without a title after it.
 	link = regexp.MustCompile(`\]\(([^()\s]+(?:\([^()\s]*\)[^()\s]*)*)(?:\s+"[^"]*")?\)`)
 	// heading is a heading of a page, and anchor a place that HTML names.
 	heading = regexp.MustCompile(`^#{1,6}\s+(.+?)\s*#*$`)

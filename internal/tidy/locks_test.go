@@ -214,7 +214,7 @@ func (w *walk) look(n ast.Node, l locked) {
 // later are the functions that call one of their arguments when they have returned.
 var later = map[string]bool{"Spawn": true, "Go": true, "AfterFunc": true}
 
-// after goes through a call of which some runs when the caller has gone on: what is given to it, and is not called here.
+// after goes through a call that runs some of its arguments when the caller has gone on: functions that are given to it, and not called here.
 func (w *walk) after(call *ast.CallExpr, l locked) {
 	inner := *w
 	inner.given = false

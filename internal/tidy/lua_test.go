@@ -83,11 +83,11 @@ func TestTheProbeAsksForEveryCommandOfTheScripts(t *testing.T) {
 			continue // Where it may not ask, it says nothing.
 		}
 		if strings.HasSuffix(x.name, "fence/admit.lua") {
-			continue // For those who write, not for those who lock; it says what they need, and has a test of that.
+			continue // It is for writers, not for lockers; it says what they need, and has a test of that.
 		}
 		if strings.HasSuffix(x.name, "waitqueue/probe.lua") {
 			probe = string(x.body)
-			continue // What it tries beside that, it can do without.
+			continue // It can do without what else it tries.
 		}
 		for _, call := range called.FindAllStringSubmatch(string(x.body), -1) {
 			command := call[1]

@@ -163,7 +163,7 @@ const (
 	maxFileLines = 500
 )
 
-// root is the folder of the core module, which is that of the repository.
+// root is the folder of the core module, which is the repository's.
 func root(t *testing.T) string {
 	t.Helper()
 	dir := kit.Got(os.Getwd())(t)
@@ -283,7 +283,7 @@ func TestWordsThatDoNotBelongHere(t *testing.T) {
 }
 
 // TestASleepSaysWhatItStandsFor: a test that sleeps until something may have happened is slow or fails by chance. What
-// is left are sleeps that are the work or the fault itself, and say so beside them.
+// is left are sleeps that are the work or the fault itself, and say so next to them.
 func TestASleepSaysWhatItStandsFor(t *testing.T) {
 	t.Parallel()
 	sleep := regexp.MustCompile(`\btime\.Sleep\(`)

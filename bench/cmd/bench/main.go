@@ -3,7 +3,7 @@
 //	go run ./bench/cmd/bench [flags]
 //
 // It prints one table, and with -out writes pages and pictures. It starts a redis-server of its own unless it is
-// given one. An overlap of two holds, or a token that does not rise, makes it exit non-zero. Other locks beside this
+// given one. An overlap of two holds, or a token that does not rise, makes it exit non-zero. Other locks next to this
 // one are measured by bench/rivals/cmd/bench; with -pairs, the bare protocol and what this library builds on its lock by this one.
 package main
 

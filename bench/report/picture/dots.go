@@ -13,7 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/bench/report"
 )
 
-// Marks stand in rows, so that names of locks can be read, each with its value behind it.
+// Marks stand in rows, so that names of locks can be read, each with its value after it.
 
 const (
 	axisHeight = 34
@@ -21,7 +21,7 @@ const (
 	valueWidth = 0.7 * vg.Inch
 	keyHeight  = 18
 	rowShare   = 0.78 // of the height of a lock is for its marks
-	leastLine  = 11   // of points, so that the value behind a mark can be read
+	leastLine  = 11   // of points, so that the value after a mark can be read
 	markRadius = 3.2
 )
 
@@ -78,7 +78,7 @@ func drawDots(c report.Chart, area draw.Canvas) {
 	}
 }
 
-// valueOf is what stands behind a mark.
+// valueOf is what stands after a mark.
 func valueOf(p report.Point) string {
 	if p.More {
 		return "> " + report.Short(p.Y)
@@ -86,7 +86,7 @@ func valueOf(p report.Point) string {
 	return report.Short(p.Y)
 }
 
-// markOf is that of the lock where there is one series, else that of the series.
+// markOf is the lock's mark where there is one series, else the series's.
 func markOf(c report.Chart, lock, series string, j int) draw.GlyphStyle {
 	look := report.LookOf(series, j)
 	if len(c.Series) == 1 {

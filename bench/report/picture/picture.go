@@ -72,7 +72,7 @@ func families(svg []byte) []byte {
 	return regexp.MustCompile(`font-family:[^;"]*`).ReplaceAll(svg, []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif"))
 }
 
-// sans is the font. Its widths are those of Arial and Helvetica, one of which most readers have.
+// sans is the font. Its widths are those of Arial and Helvetica; most readers have one of them.
 var sans = font.Font{Typeface: "Liberation", Variant: "Sans"}
 
 // style is a text of a size.
@@ -88,7 +88,7 @@ const (
 	nameWidth   = 17 // of the name of the upright axis
 )
 
-// headHeight is that of what stands above a chart.
+// headHeight is the height of what stands above a chart.
 func headHeight(c report.Chart) vg.Length {
 	if c.Words == "" {
 		return titleHeight
@@ -102,7 +102,7 @@ func drawHead(c report.Chart, area draw.Canvas) {
 	area.FillText(style(10, text.XCenter, text.YTop), vg.Point{X: area.Center().X, Y: area.Max.Y - titleHeight + 6}, c.Words)
 }
 
-// drawLines draws lines, or points, with the names of the series in a column beside them.
+// drawLines draws lines, or points, with the names of the series in a column next to them.
 func drawLines(c report.Chart, area draw.Canvas) error {
 	p := plot.New()
 	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
@@ -127,7 +127,7 @@ func drawLines(c report.Chart, area draw.Canvas) error {
 	}
 	drawHead(c, area)
 	area = draw.Crop(area, 0, 0, 0, -headHeight(c))
-	// The library takes the middle of a logarithm for that of its numbers, and would leave room for the name above it.
+	// The library takes the middle of a logarithm for the middle of its numbers, and would leave room for the name above it.
 	name := style(10.5, text.XCenter, text.YTop)
 	name.Rotation = math.Pi / 2
 	area.FillText(name, vg.Point{X: area.Min.X, Y: area.Center().Y + axisHeight/2}, c.Y)

@@ -29,7 +29,7 @@ func bounds(values []float64, log bool) (low, high float64) {
 	return low, high
 }
 
-// label is a number on an axis. The blanks behind it keep it off the axis where a reader's font is wider.
+// label is a number on an axis. The blanks after it keep it off the axis where a reader's font is wider.
 func label(v float64) string {
 	return strings.TrimSuffix(strings.TrimSuffix(report.Short(v), ".00"), ".0") + "  "
 }

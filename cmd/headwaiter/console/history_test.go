@@ -67,7 +67,7 @@ func TestHistoryTellsWhoHeldFromWhenUntilWhen(t *testing.T) {
 			h.begin("c", 3, at(7))
 			h.see(look("a", 1, 1), at(4))
 		}, []hold{span("b", 2, 5, 7), span("c", 3, 7, 0), span("a", 1, 1, 5)}},
-		"several hold beside each other": {false, func(h *history) {
+		"several hold together": {false, func(h *history) {
 			h.see(look("a", 1, 1, "b", 2, 2), at(3))
 			h.begin("c", 3, at(4))
 			h.see(look("b", 2, 2, "c", 3, 4), at(6))

@@ -22,7 +22,7 @@ const (
 	lookEvery = 100 * time.Millisecond
 	// lookTime is how long a look may take before the page says that Redis does not answer.
 	lookTime = time.Second
-	// linger is for how long a name is followed behind the last page of it, so that it is not forgotten between two.
+	// linger is for how long a name is followed after its last page, so that it is not forgotten between two.
 	linger = 30 * time.Second
 	// mostWatched is how many names are followed at a time: each has a connection of its own that listens.
 	mostWatched = 32

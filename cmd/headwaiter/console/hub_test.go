@@ -53,7 +53,7 @@ func TestANameIsFollowedOnceAndOnlyWhileSomebodyLooks(t *testing.T) {
 		require.True(t, w.began.Before(time.Now().Add(-linger)), "and has forgotten nothing.")
 		time.Sleep(2 * linger) // As long as somebody looks.
 		out()
-		time.Sleep(linger - time.Second) // And as long behind that.
+		time.Sleep(linger - time.Second) // And as long after that.
 		_, out, err = b.watches.join("lock", "orders")
 		require.NoError(t, err)
 		out()
@@ -262,7 +262,7 @@ func besieged(t *testing.T) *redistest.Server {
 	return s
 }
 
-// markup is what a page consists of beside its text.
+// markup is what a page consists of except its text.
 var markup = regexp.MustCompile(`<[^<>]*>`)
 
 // harmless fails where a page has a tag that the console did not make, or text that cannot be seen or turns its direction.

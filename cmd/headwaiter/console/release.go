@@ -32,8 +32,8 @@ type releasePage struct {
 	Hears, Warning, Next told
 }
 
-// releaseLink leads to the question whether a hold is to be released: that with the token, and of those who read by one
-// token that of the ticket.
+// releaseLink leads to the question whether a hold is to be released: the hold with the token and the ticket, as readers
+// may share a token.
 func releaseLink(kind, name string, h lease.Holder) string {
 	return nameLink("/release", kind, name) + "&token=" + strconv.FormatUint(h.Token, 10) + "&ticket=" + url.QueryEscape(h.Ticket)
 }

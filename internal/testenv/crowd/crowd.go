@@ -144,7 +144,7 @@ func (c *Crowd) Release() {
 	c.tell(release)
 }
 
-// UnlockAndDie makes the process unlock what it keeps and kill itself right behind that, and returns when it is gone.
+// UnlockAndDie makes the process unlock what it keeps and kill itself right after that, and returns when it is gone.
 func (c *Crowd) UnlockAndDie() {
 	c.t.Helper()
 	c.tell(unlock)

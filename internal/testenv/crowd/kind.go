@@ -53,7 +53,7 @@ func (p Plan) acquire(c *headwaiter.Client, name string) (acquire, error) {
 	return nil, fmt.Errorf("no kind %q", p.Kind)
 }
 
-// entering makes of a call one that enters its hold so many times more. It returns the first lease.
+// entering turns a call into one that enters its hold that many times more. It returns the first lease.
 func entering(lock acquire, more int) acquire {
 	return func(ctx context.Context) (*lease.Lease, error) {
 		first, err := lock(ctx)

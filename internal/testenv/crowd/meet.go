@@ -14,7 +14,7 @@ import (
 // Kinds of call in which nothing is held.
 //
 // A latch's calls wait for it. A barrier's arrive, each Entries times more after the first; N is how many
-// parties meet, and Lease that of their places.
+// parties meet, and Lease the lease of their places.
 const (
 	Latch   = "latch"
 	Barrier = "barrier"

@@ -59,7 +59,7 @@ func TestAPortIsTakenWhileSomebodyListens(t *testing.T) {
 
 func TestPortsThatAreChosenTogetherAreDifferent(t *testing.T) {
 	t.Parallel()
-	const many = 1000 // So many that chance would choose one of them twice.
+	const many = 1000 // Enough for chance to choose one of them twice.
 	s := server(t, "kind", func(o *Options, _ func() *Server) { o.Ports = many })
 	require.NoError(t, place([]*Server{s}))
 	different := map[int]bool{}

@@ -36,8 +36,8 @@ type Options struct {
 	Name string
 	// Ports is how many free ports it needs.
 	Ports int
-	// Beside are distances above each port at which it needs others, in ascending order.
-	Beside []int
+	// Distances are how far above each port it needs others, in ascending order.
+	Distances []int
 	// Attr is how its processes are started, and where it has a credential also who owns the folder. May be nil.
 	Attr *syscall.SysProcAttr
 

@@ -32,24 +32,24 @@ var reserved = struct {
 	sockets map[int]net.PacketConn
 }{sockets: map[int]net.PacketConn{}}
 
-// take finds a port that is free, as are those at the distances beside it, and reserves them.
-func take(beside []int) (int, error) {
+// take finds a port that is free, as are the ports at the distances above it, and reserves them.
+func take(distances []int) (int, error) {
 	for range placings {
-		port, err := free(listens, beside)
+		port, err := free(listens, distances)
 		if err != nil {
 			return 0, err
 		}
-		if reserve(append(besides(port, beside), port)) {
+		if reserve(append(above(port, distances), port)) {
 			return port, nil
 		}
 	}
 	return 0, fmt.Errorf("no port could be reserved in %d tries", placings)
 }
 
-// besides are the ports at the distances beside one.
-func besides(port int, beside []int) []int {
-	ports := make([]int, 0, len(beside)+1)
-	for _, distance := range beside {
+// above returns the ports at the distances above one.
+func above(port int, distances []int) []int {
+	ports := make([]int, 0, len(distances)+1)
+	for _, distance := range distances {
 		ports = append(ports, port+distance)
 	}
 	return ports
@@ -82,17 +82,17 @@ func release(ports []int) {
 	}
 }
 
-// free finds a port that is not taken, nor are those at the distances beside it.
-func free(taken func(port int) bool, beside []int) (int, error) {
+// free finds a port that is not taken, nor are the ports at the distances above it.
+func free(taken func(port int) bool, distances []int) (int, error) {
 	last := lastPort
-	if len(beside) > 0 {
-		last -= beside[len(beside)-1]
+	if len(distances) > 0 {
+		last -= distances[len(distances)-1]
 	}
 	span := last - firstPort
 	first := rand.IntN(span)
 	for i := range span {
 		port := firstPort + (first+i)%span
-		if !taken(port) && !slices.ContainsFunc(beside, func(distance int) bool { return taken(port + distance) }) {
+		if !taken(port) && !slices.ContainsFunc(distances, func(distance int) bool { return taken(port + distance) }) {
 			return port, nil
 		}
 	}

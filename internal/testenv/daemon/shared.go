@@ -46,7 +46,7 @@ func Own[S interface{ Stop() }](t testing.TB, start func() (S, error)) S {
 	return server
 }
 
-// Around is a run of tests with the end of the server behind it, as goleak.VerifyTestMain wants it.
+// Around is a run of tests with the end of the server after it, as goleak.VerifyTestMain wants it.
 func (s *Shared[S]) Around(tests interface{ Run() int }) interface{ Run() int } {
 	return around(func() int {
 		defer func() {

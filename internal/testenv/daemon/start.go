@@ -67,7 +67,7 @@ func place(servers []*Server) error {
 	for _, s := range fresh {
 		ports := make([]int, s.o.Ports)
 		for i := range ports {
-			port, err := take(s.o.Beside)
+			port, err := take(s.o.Distances)
 			if err != nil {
 				return fmt.Errorf("daemon: start %s: %w", s.o.Name, err)
 			}
@@ -104,7 +104,7 @@ func displace(servers []*Server) (any bool) {
 // releaseLocked gives back the server's ports.
 func (s *Server) releaseLocked() {
 	for _, port := range s.ports {
-		release(append(besides(port, s.o.Beside), port))
+		release(append(above(port, s.o.Distances), port))
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
-// Outlive has an adapter, whose leases are not shorter than the shortest, go through what each must outlive, all cases beside
-// each other. A rig has a server of its own, or one that others use too.
+// Outlive has an adapter, whose leases are not shorter than the shortest, go through what each must outlive, all cases
+// at the same time. A rig has a server of its own, or one that others use too.
 func Outlive(t *testing.T, own, shared func(t testing.TB) Rig, shortest time.Duration) {
 	t.Parallel()
 	for name, run := range map[string]func(t *testing.T){

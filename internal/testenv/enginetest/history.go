@@ -72,7 +72,7 @@ func (r Rig) AHistoryInTrouble(t *testing.T) {
 			lost++
 		}
 	}
-	t.Logf("%d holds, of which %d were lost, %d operations", len(holds), lost, judged)
+	t.Logf("%d holds, %d of them lost, %d operations", len(holds), lost, judged)
 	r.Empty(t)
 }
 

@@ -15,7 +15,7 @@ import (
 // A Locker is a lock and its release, by one client.
 type Locker func() (unlock func() error, err error)
 
-// LockerOf is that of a lock of this project.
+// LockerOf is the Locker of a lock of this project.
 func LockerOf(b *testing.B, m Mutex) Locker {
 	return func() (func() error, error) {
 		l, err := m.Lock(b.Context())
@@ -23,7 +23,7 @@ func LockerOf(b *testing.B, m Mutex) Locker {
 	}
 }
 
-// Cycles measures an adapter's cycle beside that of a rival's lock, and what a cycle writes without one. They take
+// Cycles measures an adapter's cycle, a rival lock's cycle, and what a cycle writes without a lock. They take
 // turns, cycle by cycle and in any order, so that what else happens hits them alike.
 func Cycles(b *testing.B, ours, theirs, floor Locker) {
 	names := []string{"ours-ms", "theirs-ms", "floor-ms"}
@@ -44,7 +44,7 @@ func Cycles(b *testing.B, ours, theirs, floor Locker) {
 // round is how many hand-offs a lock has before it is the other's turn.
 const round = 200
 
-// HandOffs measures how long a lock takes from one client to the next, all of which wait for it all the time. Both kinds
+// HandOffs measures how long a lock takes from one client to the next, while all wait for it all the time. Both kinds
 // take turns, round by round; a round has a gap at its end, in which the clients run out one by one.
 func HandOffs(b *testing.B, ours, theirs func(*testing.B) Locker) {
 	for _, clients := range []int{2, 8, 32} {
@@ -82,7 +82,7 @@ func report(b *testing.B, names []string, spans [][]time.Duration) {
 	b.ReportMetric(ratios[len(ratios)/2], "ours/theirs")
 }
 
-// contend lets the clients share so many turns, and returns how long that takes.
+// contend lets the clients share that many turns, and returns how long that takes.
 func contend(b *testing.B, locks []Locker, turns int) time.Duration {
 	left := make(chan struct{}, turns)
 	for range turns {

@@ -57,8 +57,9 @@ func hold(dial func(server, prefix string) (Mutex, error), server, prefix string
 	return nil
 }
 
-// AProcessThatWasStoppedKnowsThatItLost stops a process for longer than its lease, of which it has at least two thirds
-// when it is stopped. Another one holds then. When it goes on, it knows at its first look, and its release ends nothing.
+// AProcessThatWasStoppedKnowsThatItLost stops a process for longer than its lease; at least two thirds of the lease are
+// left when it is stopped. Another one holds then. When it goes on, it knows at its first look, and its release ends
+// nothing.
 func (r Rig) AProcessThatWasStoppedKnowsThatItLost(t *testing.T, server, prefix string) {
 	m := r.one(t, Short)
 	cmd := exec.Command(os.Args[0])

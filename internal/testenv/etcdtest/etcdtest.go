@@ -11,7 +11,7 @@ import (
 // shared is the server of this process.
 var shared = daemon.Shared[*Server]{Start: func() (*Server, error) { return Start() }}
 
-// Main runs the tests of a package, ends the server, and fails the package if goroutines stay behind.
+// Main runs the tests of a package, ends the server, and fails the package if goroutines are left.
 func Main(m *testing.M) { goleak.VerifyTestMain(shared.Around(m)) }
 
 // Shared returns the server that all tests of a package use. Its first call starts it; it ends with [Main].

@@ -23,7 +23,7 @@ import (
 	"github.com/headwaiter/headwaiter/semaphore"
 )
 
-// Engine is this library on the server that an option leads to, as it is delivered but for the changes, with all that
+// Engine is this library on the server that an option leads to, as it is delivered except for the changes, with all that
 // conformance can try.
 func Engine(server func() rueidis.ClientOption, changes ...func(*headwaiter.Options)) conformance.Engine {
 	return conformance.Engine{

@@ -172,7 +172,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// What users get who set no option. It minds the time more than others, so nothing runs beside it.
+// What users get who set no option. It minds the time more than others, so nothing else runs.
 func TestConformanceAsDelivered(t *testing.T) {
 	kit.Long(t, "TestConformance has the same cases, with a patient grant")
 	redistest.Each(t, func(t *testing.T, s redistest.Backend) {

@@ -20,7 +20,7 @@ import (
 
 // What many calls cost that are served together.
 
-// clients are so many of a server.
+// clients are n clients of a server.
 func clients(t *testing.T, s *redistest.Embedded, n int, changes ...func(*headwaiter.Options)) []*headwaiter.Client {
 	all := make([]*headwaiter.Client, n)
 	for i := range all {

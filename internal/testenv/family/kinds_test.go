@@ -110,7 +110,7 @@ func (k kind) object(t testing.TB, c *headwaiter.Client, opts ...option) object 
 	return k.of(c, kit.Name(t), opts)
 }
 
-// dial is that of a new client.
+// dial returns the object of a new client.
 func (k kind) dial(t testing.TB, s redistest.Backend, opts ...option) object {
 	t.Helper()
 	return k.object(t, kit.Dial(t, s), opts...)

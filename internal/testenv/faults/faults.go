@@ -33,7 +33,7 @@ type Faults struct {
 	t    testing.TB
 	work sync.WaitGroup // every goroutine of this package
 	stop func()         // ends the acceptance of connections
-	wire Wire           // what is spoken; the zero one is that of Redis
+	wire Wire           // what is spoken; the zero one is of Redis
 
 	mu      sync.Mutex // guards all below, and the mutable fields of links and lanes
 	links   map[*link]struct{}

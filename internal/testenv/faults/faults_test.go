@@ -67,7 +67,7 @@ func (w *wire) broken() {
 	require.NotErrorIs(w.t, err, os.ErrDeadlineExceeded)
 }
 
-// rig is a server behind faults.
+// rig is a server with faults in front of it.
 type rig struct {
 	*Faults
 	redistest.Backend

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A Wire is another protocol than that of Redis. Where Read is set, replies and pushes are not told apart:
+// A Wire is another protocol than Redis's. Where Read is set, replies and pushes are not told apart:
 // [Faults.LoseReplies] and [Faults.LosePushes] are for Redis.
 type Wire struct {
 	// Read reads the next message. With the error of the end it may return a part of one.
@@ -19,7 +19,7 @@ type Wire struct {
 	Look func() func(d Direction, message []byte) bool
 }
 
-// Raw is a protocol of which nothing is known.
+// Raw is an unknown protocol.
 var Raw = Wire{Read: func(r *bufio.Reader) ([]byte, error) {
 	_, err := r.Peek(1)
 	raw := make([]byte, r.Buffered())

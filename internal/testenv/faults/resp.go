@@ -35,7 +35,7 @@ func ReadMessage(r *bufio.Reader) ([]byte, error) {
 	return raw, nil
 }
 
-// shape tells what follows a line of RESP: a string of so many bytes (-1: none), or so many values.
+// shape tells what follows a line of RESP: a string of bulk bytes (-1: none), or nested values.
 func shape(line []byte) (bulk, nested int) {
 	n, err := strconv.Atoi(string(bytes.TrimSpace(line[1:])))
 	if err != nil || n < 0 || n > maxBulk {

@@ -55,7 +55,7 @@ func PausedHolder(t testing.TB, short, lock Lock, r Resource) (count int64, refu
 	return count, refused
 }
 
-// countByOne counts under a lock, which must be of a newer hold than that of the given token.
+// countByOne counts under a lock, which must be of a newer hold than the given token's.
 func countByOne(t testing.TB, lock Lock, r Resource, above uint64) {
 	t.Helper()
 	held := kit.Lock(t.Context(), lock).Value(t)
@@ -67,7 +67,7 @@ func countByOne(t testing.TB, lock Lock, r Resource, above uint64) {
 	kit.Release(t, held)
 }
 
-// Interleavings writes with old and new tokens in random orders, to a new resource each round, by so many workers
+// Interleavings writes with old and new tokens in random orders, to a new resource each round, by that many workers
 // at a time. It requires that a write is refused if and only if a newer token was there before it.
 func Interleavings(t testing.TB, rounds, workers int, fresh func(round int) Resource) {
 	t.Helper()
@@ -111,13 +111,13 @@ func interleave(ctx context.Context, rng *rand.Rand, r Resource) error {
 		var stale *fence.StaleError
 		switch {
 		case err == nil && token < highest:
-			return fmt.Errorf("%v: write %d was admitted behind %d", tokens, i, highest)
+			return fmt.Errorf("%v: write %d was admitted after %d", tokens, i, highest)
 		case err == nil:
 			highest, last = token, n
 		case token >= highest:
 			return fmt.Errorf("%v: write %d: %w", tokens, i, err)
 		case !errors.As(err, &stale) || stale.Token != token || stale.Highest != highest:
-			return fmt.Errorf("%v: write %d behind %d was refused as %w", tokens, i, highest, err)
+			return fmt.Errorf("%v: write %d after %d was refused as %w", tokens, i, highest, err)
 		}
 	}
 	if got, err := r.Read(ctx); err != nil || got != last {
@@ -132,8 +132,8 @@ type Log interface {
 	Read(ctx context.Context) ([]uint64, error)
 }
 
-// Crowd lets writers write as fast as they can, each so many times, and each with a new token now and then. It
-// requires that the writes that were not refused are in the log, and that none is behind a newer one.
+// Crowd lets writers write as fast as they can, each that many times, and each with a new token now and then. It
+// requires that the writes that were not refused are in the log, and that none comes after a newer one.
 func Crowd(t testing.TB, writers, times int, log Log) {
 	t.Helper()
 	var issued atomic.Uint64
@@ -156,7 +156,7 @@ func Crowd(t testing.TB, writers, times int, log Log) {
 	}
 	got, err := log.Read(t.Context())
 	require.NoError(t, err)
-	require.True(t, slices.IsSorted(got), "a write came behind a newer one: %v", got)
+	require.True(t, slices.IsSorted(got), "a write came after a newer one: %v", got)
 	slices.Sort(admitted)
 	require.Equal(t, admitted, got, "what was written is not what was admitted")
 	require.Equal(t, issued.Load(), got[len(got)-1], "the newest was refused")

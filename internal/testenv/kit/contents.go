@@ -7,7 +7,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
 
-// Contents is all that a server has of names, but for times to live.
+// Contents is all that a server has of names, except times to live.
 func Contents(t testing.TB, s redistest.Backend) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}

@@ -46,7 +46,7 @@ func Notices(kind wire.MessageKind) func([]string) bool {
 	}
 }
 
-// LostReplies waits until so many replies were lost.
+// LostReplies waits until n replies were lost.
 func LostReplies(t testing.TB, f *faults.Faults, n int) {
 	t.Helper()
 	for i := range n {
@@ -70,7 +70,7 @@ func Scripts(s redistest.Backend) map[string]int64 {
 	return found
 }
 
-// Listening waits until so many clients at least hear of releases by force, as those do that hold something for a moment.
+// Listening waits until at least that many clients hear of releases by force: they subscribe when they have held for a moment.
 func Listening(t testing.TB, s redistest.Backend, clients int) {
 	t.Helper()
 	Eventually(t, "clients to listen for what they hold", func() bool {

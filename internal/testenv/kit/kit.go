@@ -1,4 +1,4 @@
-// Package kit is what the tests of all primitives share: servers, clients, and calls that run beside the test.
+// Package kit is what the tests of all primitives share: servers, clients, and calls that run at the same time as the test.
 package kit
 
 import (
@@ -27,7 +27,7 @@ const (
 	glance = time.Millisecond
 )
 
-// Each runs a case on miniredis and on redis-server, beside the other tests.
+// Each runs a case on miniredis and on redis-server, in parallel with other tests.
 func Each(t *testing.T, run func(t *testing.T, s redistest.Backend)) {
 	t.Parallel()
 	redistest.Each(t, run)
@@ -67,7 +67,7 @@ func Beside(t *testing.T, name string, run func(t *testing.T)) {
 	})
 }
 
-// Start starts a redis-server for a test that runs beside the others.
+// Start starts a redis-server for a test that runs in parallel with others.
 func Start(t *testing.T, opts ...redistest.Option) *redistest.Server {
 	t.Parallel()
 	return redistest.Start(t, opts...)
@@ -109,7 +109,7 @@ func Name(t testing.TB) string { return strings.ReplaceAll(t.Name(), "/", ":") }
 // Got is what a call returned that must not fail: kit.Got(m.Lock(ctx))(t).
 func Got[T any](value T, err error) func(t testing.TB) T { return must.Got(value, err) }
 
-// Err is the error of a call that returns something else too, of which the test wants nothing.
+// Err is the error of a call that returns something else too, which the test does not need.
 func Err[T any](value T, err error) error { return must.Err(value, err) }
 
 // Fails asserts what an error is, where an error is given, and what it says, where a text is.
@@ -124,7 +124,7 @@ func As[E error](t testing.TB, err error) E {
 	return must.As[E](t, err)
 }
 
-// A Call runs beside the test.
+// A Call runs at the same time as the test.
 type Call[T any] struct {
 	done  chan struct{} // closed when it has returned; then the fields below are set
 	value T
@@ -201,7 +201,7 @@ func Cancel[T any](t testing.TB, cancel func(), c *Call[T]) {
 	require.ErrorIs(t, c.Err(t), context.Canceled)
 }
 
-// PassOn gives a hold back, and so does each of those who wait for it, in their order.
+// PassOn gives a hold back, and so does each of its waiters, in their order.
 func PassOn(t testing.TB, l *lease.Lease, waiters ...*Call[*lease.Lease]) {
 	t.Helper()
 	Release(t, l)
@@ -239,7 +239,7 @@ func Await(t testing.TB, done <-chan struct{}, what string) {
 	}
 }
 
-// Eventually waits until a state has come of which nobody tells.
+// Eventually waits until a state has come that nobody reports.
 func Eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(glance)
@@ -251,7 +251,7 @@ func Eventually(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// Waiting waits until so many tickets wait for what inspect looks at.
+// Waiting waits until n tickets wait for what inspect looks at.
 func Waiting(t testing.TB, n int, inspect func(context.Context) (lease.Info, error)) {
 	t.Helper()
 	Eventually(t, "the queue to have its length", func() bool {

@@ -21,7 +21,7 @@ type Observer struct {
 	told  []Told
 }
 
-// Told is an observation, and of which call it is: 0 for none of this client.
+// Told is an observation, and the number of its call: 0 for none of this client.
 type Told struct {
 	observe.Observation
 	Call int

@@ -66,7 +66,7 @@ func (s *Stalls) woke(due, now time.Time) {
 }
 
 // Within is how much of the time between two moments that have been this machine stood still. It returns when the look
-// behind the later one was made.
+// after the later one was made.
 func (s *Stalls) Within(from, to time.Time) (stood time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,7 +19,7 @@ func Got[T any](value T, err error) func(t testing.TB) T {
 	}
 }
 
-// Err is the error of a call that returns something else too, of which the test wants nothing.
+// Err is the error of a call that returns something else too, which the test does not need.
 func Err[T any](_ T, err error) error { return err }
 
 // Fails asserts what an error is, where an error is given, and what it says, where a text is.

@@ -152,7 +152,7 @@ func (a *admin) others(all map[string]int64) map[string]int64 {
 	return all
 }
 
-// forget starts the count of what this admin has sent from zero, but for the given commands.
+// forget starts the count of what this admin has sent from zero, except for the given commands.
 func (a *admin) forget(but ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -60,7 +60,7 @@ func (s *Server) listen() []string {
 	return []string{"--bind", "127.0.0.1", "--port", s.port()}
 }
 
-// forgets removes what a copy for a replica left behind, unless the arguments make the server save its data:
+// forgets removes the file of a copy for a replica, unless the arguments make the server save its data:
 // a restarted one is empty.
 func (s *Server) forgets() error {
 	saves := false

@@ -44,7 +44,7 @@ func NewClock(t testing.TB) *Clock {
 	return c
 }
 
-// Shift sets how far the clock is ahead of the machine's, or behind it, at once.
+// Shift sets how far the clock is ahead of the machine's, at once; it is negative for a slow clock.
 func (c *Clock) Shift(by time.Duration) {
 	c.t.Helper()
 	// In place: the server has the file mapped.

@@ -52,7 +52,7 @@ func TestAClusterIsReachedAsOne(t *testing.T) {
 	require.NoError(t, until(settleLimit, func() error {
 		c.ResetStats()
 		if left := c.CommandStats(); len(left) > 0 {
-			return fmt.Errorf("commands are counted behind a reset: %v", left)
+			return fmt.Errorf("commands are counted after a reset: %v", left)
 		}
 		return nil
 	}))

@@ -239,7 +239,7 @@ func TestAReplicaThatIsCutOffMissesWhatIsWritten(t *testing.T) {
 	require.ErrorContains(t, must.Err(replica.Try("SET", "x", "1")), "READONLY")
 }
 
-// reaches runs a command on the master and waits until so many of two replicas have acknowledged it. They are given
+// reaches runs a command on the master and waits until n of two replicas have acknowledged it. They are given
 // the time that they need, and those that cannot a moment.
 func (r *RedisReplicas) reaches(t *testing.T, n int, args ...string) {
 	t.Helper()

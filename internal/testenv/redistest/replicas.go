@@ -8,7 +8,7 @@ import (
 )
 
 // copies lets a master begin a copy for a replica when it asks, and what it writes after that go on at once.
-// The diskless way that is the default waits five seconds before the copy, and up to one behind it. The
+// The diskless way that is the default waits five seconds before the copy, and up to one after it. The
 // price is a file, in which a server that is restarted would find its data; see [Server.forgets].
 func copies(s *Server) {
 	s.copies = true

@@ -44,7 +44,7 @@ type RedisSentinel struct {
 	sentinels []*Server
 }
 
-// Sentinel starts a master, two replicas and three sentinels, of which two must agree, and returns when all
+// Sentinel starts a master, two replicas and three sentinels, two of which must agree, and returns when all
 // of them know each other. A master that is silent for a second and a half is replaced. Options
 // are for the servers; the sentinels take over TLS, and know the password.
 func Sentinel(t testing.TB, opts ...Option) *RedisSentinel {

@@ -70,7 +70,7 @@ func newServer(t testing.TB, opts ...Option) *Server {
 	case s.socket != "":
 		o.Ports = 0
 	case s.bus:
-		o.Beside = []int{busDistance}
+		o.Distances = []int{busDistance}
 	}
 	var err error
 	if s.daemon, err = daemon.New(o); err != nil {
@@ -148,7 +148,7 @@ func (s *Server) Option() rueidis.ClientOption {
 	return o
 }
 
-// access is what a client needs for this server beside its address.
+// access is what a client needs for this server in addition to its address.
 func (s *Server) access() rueidis.ClientOption {
 	o := rueidis.ClientOption{Username: s.user, Password: s.userPassword, DisableCache: true}
 	if s.user == "" {

@@ -94,7 +94,7 @@ func (r *Relay) Session() Session {
 }
 
 // look makes what sees the messages of a connection: a request has a number, which its answer has too. The first
-// message of a client has the version 0 in its place, and that of the server tells the session.
+// message of a client has the version 0 in its place, and the server's first tells the session.
 func (r *Relay) look() func(faults.Direction, []byte) bool {
 	doomed, greeted := map[int32]bool{}, false
 	return func(d faults.Direction, message []byte) bool {

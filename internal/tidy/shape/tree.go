@@ -1,5 +1,5 @@
 // Package shape counts what makes this repository easy or hard to read: the functions that ran, circles of declarations,
-// lines and words. The tests of the house hold some of that to bounds; `make shape` prints it beside an older commit.
+// lines and words. The tests of the house hold some of that to bounds; `make shape` prints it next to an older commit.
 package shape
 
 import (

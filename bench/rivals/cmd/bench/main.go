@@ -1,4 +1,4 @@
-// Command bench measures this project's locks and others beside each other, each against the floors of the machine
+// Command bench measures this project's locks and others in turn, each against the floors of the machine
 // it runs on.
 //
 //	go run ./bench/rivals/cmd/bench [flags]

@@ -92,7 +92,7 @@ func takes(t *testing.T, c *headwaiter.Client, name string) *lease.Lease {
 	return kit.Got(fairlock.New(c, name).Lock(t.Context()))(t)
 }
 
-// queues lets a client wait behind so many others.
+// queues lets a client wait behind that many others.
 func queues(t *testing.T, c *headwaiter.Client, name string, before int) *kit.Call[*lease.Lease] {
 	t.Helper()
 	m := fairlock.New(c, name)

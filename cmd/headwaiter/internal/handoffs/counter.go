@@ -11,10 +11,10 @@ import (
 // rateOver is the time that a rate is told of: long enough for a number that one can read, short enough to follow.
 const rateOver = 5 * time.Second
 
-// Counter is how many hand-offs a second there were of late. Its methods must not be called beside each other.
+// Counter is how many hand-offs a second there were of late. Its methods must not be called at the same time.
 type Counter struct {
 	heard   *Hearing
-	held    map[string]uint64 // the tokens of those who held at the last look, by ticket
+	held    map[string]uint64 // the tokens of the holders at the last look, by ticket
 	seen    int64             // holds that looks have seen begin
 	samples []sample
 }
@@ -54,7 +54,7 @@ func (c *Counter) See(info lease.Info, now time.Time) {
 }
 
 // Rate is how many hand-offs a second there were of late. What is heard is exact. What is seen is the least there can
-// have been: it counts where nothing can be heard, and hand-offs within a client, of which no message goes out.
+// have been: it counts where nothing can be heard, and hand-offs within a client, which sends no message.
 func (c *Counter) Rate() (perSecond float64, atLeast bool) {
 	if len(c.samples) < 2 {
 		return 0, !c.heard.Live()

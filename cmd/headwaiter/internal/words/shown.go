@@ -10,7 +10,7 @@ import (
 const mostShown = 2000
 
 // Shown is a text of others as a part of a line: without what a terminal obeys, what breaks the line or what turns its
-// direction. A space behind a space is escaped too: a text could push its end to where another line seems to begin.
+// direction. A space after a space is escaped too: a text could push its end to where another line seems to begin.
 // What is shown already stays as it is.
 func Shown(text string) string {
 	if n := 0; len(text) > mostShown {

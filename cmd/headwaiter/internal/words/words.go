@@ -107,7 +107,7 @@ func Untold(i lease.Info) int64 {
 	return max(untold, 0)
 }
 
-// Hears says when a holder knows that its hold was released by force. Of a redlock it is a vote, at a node of which there
+// Hears says when a holder knows that its hold was released by force. Of a redlock it is a vote, at one node; there
 // are others that are not known here.
 func Hears(kind string, h lease.Holder) string {
 	if kind == lua.Redlock.Kind {

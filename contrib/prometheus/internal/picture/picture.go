@@ -84,7 +84,7 @@ const (
 	lineHeight  = 4.5 * vg.Millimeter
 )
 
-// sans is the font. Its widths are those of Arial and Helvetica, one of which most readers have.
+// sans is the font. Its widths are those of Arial and Helvetica; most readers have one of them.
 var sans = font.Font{Typeface: "Liberation", Variant: "Sans"}
 
 // style is a text of a size.
@@ -156,7 +156,7 @@ func (p Panel) names() (n int) {
 	return n
 }
 
-// drawEvents draws a line and a letter for each event into a diagram, below so many names of the legend.
+// drawEvents draws a line and a letter for each event into a diagram, below that many names of the legend.
 func drawEvents(d *plot.Plot, cell draw.Canvas, names int, begun time.Time, events []Event) {
 	area := d.DataCanvas(cell)
 	area.Max.Y -= (area.Max.Y - area.Min.Y) * vg.Length(legendLine*float64(names)+letterLine*0.8)
@@ -178,7 +178,7 @@ func drawKey(area draw.Canvas, begun time.Time, events []Event) {
 	}
 }
 
-// Draw writes panels as one SVG, so many side by side, with the events marked.
+// Draw writes panels as one SVG, columns of them side by side, with the events marked.
 func Draw(w io.Writer, begun time.Time, columns int, panels []Panel, events []Event) error {
 	last := 0.
 	for _, p := range panels {

@@ -23,7 +23,7 @@ var shared = daemon.Shared[*postgres.Server]{Start: postgres.Start}
 // made counts the databases.
 var made atomic.Int64
 
-// Main runs the tests of a package, ends the server, and fails the package if goroutines stay behind.
+// Main runs the tests of a package, ends the server, and fails the package if goroutines are left.
 func Main(m *testing.M) {
 	leaks.Main(shared.Around(m))
 }

@@ -86,7 +86,7 @@ func (f fixture) text(q interface {
 	return found
 }
 
-// waiting returns when so many calls wait for a row.
+// waiting returns when n calls wait for a row.
 func (f fixture) waiting(n int) {
 	f.Helper()
 	limit := time.Now().Add(patience)
@@ -116,7 +116,7 @@ func (f fixture) refuses(tx *sql.Tx) {
 	f.goesOn(tx)
 }
 
-// wrote is a transaction that has written something, and a savepoint behind that.
+// wrote is a transaction that has written something, and a savepoint after that.
 func (f fixture) wrote() *sql.Tx {
 	f.Helper()
 	tx := f.begin()
@@ -258,7 +258,7 @@ func firstFree(f fixture) {
 	f.goesOn(c)
 }
 
-// states is the table in the documentation, but for deadlocks and contexts.
+// states is the table in the documentation, except deadlocks and contexts.
 func states(f fixture) {
 	f.held(1)
 	abort := func(f fixture, tx *sql.Tx) {
@@ -378,7 +378,7 @@ func deadlock(f fixture) {
 	}
 }
 
-// gaveWay requires that an error is that of a deadlock, and nothing is left of its transaction.
+// gaveWay requires that an error is a deadlock's, and nothing is left of its transaction.
 func (f fixture) gaveWay(err error, tx *sql.Tx) {
 	f.Helper()
 	require.ErrorIs(f, err, lease.ErrDeadlock)

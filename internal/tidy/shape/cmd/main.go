@@ -1,5 +1,5 @@
 // Shape prints how large the engine is and how much of it one contended Lock and Release runs, at an older commit and now,
-// beside the goals. The older tree is unpacked into a temporary folder and measured in the same way.
+// next to the goals. The older tree is unpacked into a temporary folder and measured in the same way.
 package main
 
 import (
@@ -178,7 +178,7 @@ func carry(from, to string) error {
 	return os.WriteFile(filepath.Join(to, program, "main.go"), body, 0o600)
 }
 
-// table prints both trees beside the goals.
+// table prints both trees next to the goals.
 func table(w io.Writer, base string, before, now tree) {
 	row := func(what string, cells ...string) {
 		fmt.Fprintf(w, "%-44s %24s %24s %12s\n", what, cells[0], cells[1], cells[2])

@@ -20,9 +20,9 @@ import (
 
 const (
 	warmUp = 4                     // rounds before the one that counts: then each client has waited twice
-	rest   = 4 * time.Second       // behind these, until none of their timers is left; unused subscriptions live for 5 s
+	rest   = 4 * time.Second       // after these, until none of their timers is left; unused subscriptions live for 5 s
 	held   = 8 * time.Millisecond  // how long A holds before B comes: a request says more within 3 ms of a token
-	settle = 20 * time.Millisecond // behind the round: the goroutines that it has woken come to rest
+	settle = 20 * time.Millisecond // after the round: the goroutines that it has woken come to rest
 )
 
 func main() {
