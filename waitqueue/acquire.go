@@ -59,7 +59,7 @@ func obtain(ctx context.Context, q Queue, mode string, from *lua.Transit) (*leas
 	return l, w.ticket.Drained, nil
 }
 
-// ready returns what a call is to get, or why it fails, before it asks for anything; nothing if it is to ask.
+// ready returns what a call gets, or why it fails, before it asks for anything; nothing if it has to ask.
 func (q Queue) ready(ctx context.Context) (*lease.Lease, error) {
 	if err := q.usable(ctx); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (q Queue) begin(ctx context.Context, mode string) (*wait, error) {
 	return &wait{ticket: t, ctx: ctx, mode: mode}, nil
 }
 
-// newTicket makes the ticket of one call, on behalf of the owner that its context names where holds can be entered.
+// newTicket makes the ticket of one call, for the owner that its context names if holds can be entered.
 func (q Queue) newTicket(ctx context.Context) *ticket {
 	var t *ticket
 	var room *notify.Teller
@@ -112,8 +112,8 @@ func (q Queue) newTicket(ctx context.Context) *ticket {
 	return t
 }
 
-// toTheEnd runs a wait. Where there is no hold it begins the release of the ticket, and does not wait for the answer: only where
-// replicas did not know of the hold.
+// toTheEnd runs a wait. Without a hold it begins the release of the ticket. It waits for the reply only if too few
+// replicas knew of the hold.
 func (w *wait) toTheEnd() (*lease.Lease, error) {
 	l, err := w.run()
 	if err != nil || w.joined {
@@ -135,10 +135,10 @@ func (w *wait) finish() {
 	w.entry.end(x)
 }
 
-// ended tells how the wait of a call ended without a hold.
+// ended says how the wait of a call ended without a hold.
 func (w *wait) ended(err error) { w.ticket.teller.Passed(time.Since(w.Begun), w.joined, err) }
 
-// awaitEnd waits until a hold that nobody gets is given back, so that the next call finds it free.
+// awaitEnd waits until a hold that no call gets is released, so that the next call finds the name free.
 func (w *wait) awaitEnd(ctx context.Context) {
 	select {
 	case <-w.entry.ended(&w.ticket.caller):
@@ -146,7 +146,7 @@ func (w *wait) awaitEnd(ctx context.Context) {
 	}
 }
 
-// A todo is what a call does next, with what that needs.
+// A todo is what a call does next, and what it needs for that.
 type todo struct {
 	core.Step
 	ask   *ask            // for Ask: the request, which has begun; nil if it has not
@@ -251,7 +251,7 @@ func (w *wait) confirm() core.Step {
 	return e.lock.AfterConfirm(&x.Input, &t.Ticket, &f, ended)
 }
 
-// failed wraps why the call ends with how far it came.
+// failed adds to the error of a call its place and the time waited.
 func (w *wait) failed(err error) error {
 	t, e := w.ticket, w.entry
 	e.mu.Lock()
@@ -265,8 +265,8 @@ func (w *wait) failed(err error) error {
 	}
 }
 
-// tellLong tells of a wait that lasts for longer than it should, and returns what tells when to look for that; nil if
-// nobody wants to know.
+// tellLong reports a wait that lasts too long, and returns the channel that says when to look again; nil if nobody wants
+// to know.
 func (w *wait) tellLong(place int) <-chan time.Time {
 	if w.ticket.teller == nil {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// askPool has those that were answered: a call takes one and gives it back.
+// askPool has the acquire requests that were answered: a call takes one and puts it back.
 var askPool = sync.Pool{New: func() any { return &ask{} }}
 
 // askFloor is where a request on the fast path says the highest token seen.
@@ -34,8 +34,8 @@ type ask struct {
 	jobs    []conn.Job         // of these; the room is used again
 }
 
-// send sends one acquire request of a call, takes in the reply, and returns what the call does next. Where the answer may be long
-// in coming, all of that is done in the background, and send comes back early if the context ends: the request stays in flight
+// send sends one acquire request of a call, takes in the reply, and returns what the call does next. If the reply may be
+// slow, all of that is done in the background, and send comes back early if the context ends: the request stays in flight
 // until it is answered, and then the release of its ticket is sent again (R1).
 func (w *wait) send(q *ask) (todo, error) {
 	e := w.entry
@@ -82,7 +82,8 @@ func (w *wait) unsent() {
 	w.entry.end(x)
 }
 
-// replied takes in the answer to an acquire request, or its lack. waits: its call waits here for what it does next, whatever happens.
+// replied takes in the reply to an acquire request, or its lack. waits: its call waits for the next step here, whatever
+// happens.
 func (w *wait) replied(q *ask, res rueidis.RedisResult, waits bool) (todo, error) {
 	e := w.entry
 	if len(q.ahead) > 0 {
@@ -187,11 +188,11 @@ func (w *wait) fill(q *ask) {
 	q.args = append(q.args, t.queue.extras...)
 }
 
-// A request on the fast path has only the keys and arguments that the usual case needs. In any other case the script answers
-// UNUSUAL and has changed nothing; then it is sent all of them.
+// A request on the fast path has only the keys and arguments that the usual case needs. In any other case the script
+// changes nothing and answers UNUSUAL; then the request is sent again with all of them.
 
-// askFor sends an acquire request, on the fast path if it can be. One to a sluggish node, if given, is sent once and with
-// everything, whoever waits for it.
+// askFor sends an acquire request, on the fast path if it can be. A request to a sluggish node, if given, is sent once
+// and in full.
 func (w *wait) askFor(sluggish *conn.Node, q *ask) rueidis.RedisResult {
 	e, ctx := w.entry, w.ctx
 	servers, ahead, script := e.client.servers, q.jobs, e.proto.Ask

@@ -19,21 +19,21 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// An Event is what [Queue.Await] waits for: something that happens to all who wait at once, such as the
-// opening of a latch.
+// An Event is what [Queue.Await] waits for: something that happens to all waiters at once, such as the opening of a
+// latch.
 type Event struct {
 	// Extras is what an ask says in addition to what all asks say. since is a time of the server in µs before which no
 	// earlier ask of the same call can have run, or empty if all of them were answered; seen is the highest
 	// generation that this client knows of.
 	Extras func(since, seen string) []string
-	// Act is run by the call that the server tells to, before the event: its context ends with the call's, and
-	// if the event cannot happen any more. Nil if there is nothing to run.
+	// Act is run before the event by the call that the server names: its context ends with the call's, and if the event
+	// cannot happen any more. Nil if there is nothing to run.
 	Act func(ctx context.Context) error
-	// Open is the script that tells the server how Act ended.
+	// Open is the script that reports to the server how Act ended.
 	Open *lua.Script
 }
 
-// A party is what is kept of one call that waits for an event.
+// A party is the shell's part of one call that waits for an event.
 type party struct {
 	event.Waiter
 	caller
@@ -81,7 +81,7 @@ func (q Queue) Await(ctx context.Context, e Event) (place int, err error) {
 // errPanicked is what an observer is told of a call whose action panicked.
 var errPanicked = errors.New("its action panicked")
 
-// init fills in what is kept of one call.
+// init fills in a party.
 func (p *party) init(q *binding) {
 	var room *notify.Teller
 	if q.client.notifier != nil && !q.terms.Untold {
@@ -141,7 +141,7 @@ func (a *attendance) run() error {
 	}
 }
 
-// failed wraps why the call ends with how far it came.
+// failed adds to the error of a call its place and the time waited.
 func (a *attendance) failed(err error) error {
 	p, w := a.party, a.watch
 	w.mu.Lock()
@@ -155,8 +155,8 @@ func (a *attendance) failed(err error) error {
 	}
 }
 
-// tellLong tells of a wait that lasts for longer than it should, and returns what tells when to look for that; nil if
-// nobody wants to know.
+// tellLong reports a wait that lasts too long, and returns the channel that says when to look again; nil if nobody wants
+// to know.
 func (a *attendance) tellLong(place int) <-chan time.Time {
 	if a.party.teller == nil {
 		return nil
@@ -257,7 +257,7 @@ func (a *attendance) replied(q *event.Acquire, attempted *conn.Attempt, res ruei
 	return w.event.OnReply(&x.Input, q, attempt(attempted), &r, &f, refusal), err
 }
 
-// act runs the action of a call, tells the server how it ended, and reports whether the event has come with that.
+// act runs the action of a call, reports to the server how it ended, and returns whether the event has come with that.
 func (a *attendance) act() (came bool, err error) {
 	p, w := a.party, a.watch
 	ctx, cancel := context.WithCancel(a.ctx)
@@ -304,14 +304,14 @@ func (a *attendance) act() (came bool, err error) {
 	return true, nil
 }
 
-// cleanIf notes whether the server has nothing of the call any more.
+// cleanIf notes whether the server has forgotten the call.
 func (a *attendance) cleanIf(clean bool) {
 	a.watch.mu.Lock()
 	defer a.watch.mu.Unlock()
 	a.party.Clean = clean
 }
 
-// open tells the server how the action ended. The others wait for it, so it outlasts the call's context by
+// open reports to the server how the action ended. The other parties wait for it, so it outlasts the call's context by
 // some time.
 func (a *attendance) open(ok bool) (wire.EventReply, error) {
 	p, result := a.party, "0"

@@ -9,7 +9,7 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// A bound is how many may wait in a queue that a ticket without a place comes to (I11); 0: any number.
+// A bound is how many may wait in a queue when a ticket without a place comes (I11); 0: any number.
 type bound int
 
 // String is the bound as scripts want it.
@@ -23,7 +23,7 @@ func (b bound) mode(mode string) string {
 	return mode + " " + b.String()
 }
 
-// fullBy is why an ask was refused that found no room; nil if it was not.
+// fullBy is why an acquire request that found no room was refused; nil if it was not.
 func (b bound) fullBy(r *wire.Reply) error {
 	if r.Status != wire.Full || b == 0 {
 		return nil
@@ -36,7 +36,7 @@ func full(waiting int, now, oldest int64) error {
 	return &lease.QueueFullError{Waiting: waiting, Oldest: time.Duration(now-oldest) * time.Microsecond}
 }
 
-// Told is that error from what a check says after the state of a ticket.
+// Told makes that error of what a check says after the state of a ticket.
 func (b bound) told(text string, now int64) error {
 	var waiting int
 	var oldest int64
@@ -46,7 +46,7 @@ func (b bound) told(text string, now int64) error {
 	return full(waiting, now, oldest)
 }
 
-// brought is what a check says of a ticket: its arrival, the bound, if there is one, and its head start, in µs.
+// brought is what a check sends for a ticket: its arrival, the bound, if there is one, and its head start, in µs.
 func (b bound) brought(arrival, headStart int64) string {
 	text := strconv.FormatInt(arrival, 10)
 	if b != 0 {

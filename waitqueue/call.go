@@ -24,10 +24,11 @@ type Attempt struct {
 	Counted  string // 1 if subscribers can be counted
 }
 
-// Call runs a script that waits for nothing, again and again until it is answered. A request that changes something has
-// its effect once, however often it is sent, and none after Call has returned its answer. args gets what scripts are told of
-// an attempt. Call gives up when ctx ends, and after limit if that is not 0; then the error wraps [lease.ErrOutcomeUnknown]
-// if the script may have run, or may run still: not after the next call of this client about the name has returned.
+// Call runs a script that waits for nothing, and repeats it until it is answered. A request that changes something has
+// its effect once, however often it is sent, and none after Call has returned its answer. args gets what scripts are told
+// of an attempt. Call gives up when ctx ends, and after limit if that is not 0. Then the error wraps
+// [lease.ErrOutcomeUnknown] if the script may have run, or may run still; it no longer can once the next call of this
+// client about the name has returned.
 func Call[R any](ctx context.Context, q Queue, request lua.Request[R], limit time.Duration, args func(Attempt) []string) (R, error) {
 	var t wire.Tuple
 	err := q.settle(ctx)
@@ -38,7 +39,7 @@ func Call[R any](ctx context.Context, q Queue, request lua.Request[R], limit tim
 	return r, cmp.Or(err, strange)
 }
 
-// settle waits until nothing that this client has given up about the name can run any more.
+// settle waits until no request about the name that this client has given up can run any more.
 func (q *binding) settle(ctx context.Context) error {
 	if q.err != nil {
 		return q.err
@@ -46,8 +47,8 @@ func (q *binding) settle(ctx context.Context) error {
 	return q.client.servers.Overtake(ctx, q.keys.Lock)
 }
 
-// call is Call with the keys that the script wants, and the errors after which a script that may run twice is sent again. It
-// returns the last attempt too.
+// call is Call with the keys that the script wants, and the errors after which a script that may run twice is sent again.
+// It also returns the last attempt.
 func (q *binding) call(
 	ctx context.Context, keys []string, script *lua.Script, limit time.Duration, passes func(error) bool, args func(Attempt) []string,
 ) (conn.Attempt, wire.Tuple, error) {
@@ -86,7 +87,7 @@ func (q *binding) call(
 	return a, r, err
 }
 
-// took takes in a reply to a request that belongs to no ticket.
+// took takes in a reply to a request without a ticket.
 func (q *binding) took(a conn.Attempt, r *wire.Tuple) {
 	c := q.client
 	if reply := q.proto.Reply(r); reply != nil {
@@ -111,7 +112,7 @@ func (q Queue) Spawn(f func()) error {
 	return nil
 }
 
-// A Holding is what a script is told of the hold for which it runs.
+// A Holding is what a script is told of the hold that it runs for.
 type Holding struct {
 	Ticket string
 	Token  string
@@ -119,10 +120,10 @@ type Holding struct {
 	Number string // of the request: later ones of the same hold have higher ones
 }
 
-// CallHeld runs a script that only a holder may run, as [Call] does, with the keys of a renewal. It gives up when
-// l ends, with the cause of that, and after limit if that is not 0. Without a limit somebody waits for l: what the server refuses
-// until it is mended is sent again too. If the server says that l does not hold any more, l is lost at once, and the error is
-// why. The lease of another name is [lease.ErrNotHeld].
+// CallHeld runs a script that only a holder may run, as [Call] does, with the keys of a renewal. It gives up when l ends,
+// with its cause, and after limit if that is not 0. Without a limit somebody waits for l: then it also repeats what the
+// server refuses until it is mended. If the server says that l does not hold any more, l is lost at once, and the error
+// is why. The lease of another name is [lease.ErrNotHeld].
 func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, request lua.Request[wire.Head], limit time.Duration, args func(Holding, Attempt) []string) (wire.Head, error) {
 	calls.Given(ctx)
 	if err := q.settle(ctx); err != nil {

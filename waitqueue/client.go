@@ -106,8 +106,8 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 	return &Client{c}, nil
 }
 
-// ServerTime returns what the clock of the server that has a name shows now, as far as the last reply tells: to within
-// half a round trip, and a thousandth of the time since. It asks nothing, and is the local time if there was no reply.
+// ServerTime estimates the clock of the server that has a name, by the last reply: to within half a round trip, and a
+// thousandth of the time since. It sends nothing, and is the local time if there was no reply.
 func ServerTime(c *Client, name string) time.Time {
 	if now, ok := c.servers.Now("{" + name + "}"); ok {
 		return now
@@ -120,7 +120,7 @@ func (c *Client) ID() string { return c.id() }
 
 func (c *client) id() string { return *c.name.Load() }
 
-// site returns what uses the name of a key, if something does.
+// site returns the site of a key's name, nil if nothing uses it.
 func (c *client) site(key string) use {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,14 +143,14 @@ func (c *Client) Stats() Stats {
 	return s
 }
 
-// Above lets the tokens of what the client asks for, and of what it hands on, be larger than this one from now on. It
-// is for primitives on several servers, whose tokens are to agree.
+// Above makes all later tokens of the client's acquire requests, and of its hand-offs, larger than this one. It is for
+// primitives on several servers, whose tokens have to agree.
 func Above(c *Client, token uint64) { c.floor.Raise(token) }
 
-// nonce is what a ping carries: what nothing else has.
+// nonce is what a ping carries: a text that nothing else has.
 func (c *client) nonce() string { return strconv.FormatUint(c.numbers.Add(1), 10) }
 
-// told takes in what was heard on the client's own channel. It runs on the reader of the connection.
+// told takes in a message on the client's own channel. It runs on the reader of the connection.
 func (c *client) told(text string) {
 	c.stats.Messages.Add(1)
 	m, err := wire.ParseMessage(text)
@@ -188,7 +188,7 @@ func Wire(o Options) (w Wiring, end func(), err error) {
 	return outside.Peek(wires(o))
 }
 
-// wires are what a client wants of its connections that tells nobody of anything.
+// wires are the options of connections for a client that reports nothing.
 func wires(o Options) conn.Options {
 	return conn.Options{
 		Redis: o.Redis, Prefix: o.Prefix, ID: newIdentity(), Linger: o.Linger,

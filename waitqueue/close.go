@@ -66,23 +66,24 @@ func (c *client) shut() {
 	c.notifier.Stop()
 }
 
-// An owed is an end that a server could still need when a client closes.
+// An owed is a release that a server could still need when a client closes.
 type owed interface {
-	// Left is until when the server may have what the end is for, of what it may have had at a time, and whether that is a
-	// hold; zero if it has nothing. The error is why the end was not confirmed, if it was given up.
+	// Left is the latest time at which the server can still have something to release, of what it may have had at a time,
+	// and whether that is a hold; zero if it has nothing. The error is why the release was not confirmed, if it was given
+	// up.
 	Left(begun time.Time) (until time.Time, hold bool, unended error)
 }
 
-// outstanding are the ends that are owed when a client closes.
+// outstanding are the releases that are unconfirmed when a client closes.
 type outstanding []owed
 
-// Until is until when any of what was outstanding at a time is owed.
+// Until is the latest time at which anything that was outstanding at a time can remain.
 func (o outstanding) Until(begun time.Time) time.Time {
 	until, _, _, _ := o.look(begun)
 	return until
 }
 
-// look also says how many of the ends are not confirmed, of holds and of calls without one, and why.
+// look also says how many of the releases are not confirmed, of holds and of calls without one, and why.
 func (o outstanding) look(begun time.Time) (until time.Time, holds, calls int, why error) {
 	for _, one := range o {
 		left, hold, unended := one.Left(begun)
@@ -100,8 +101,8 @@ func (o outstanding) look(begun time.Time) (until time.Time, holds, calls int, w
 	return until, holds, calls, why
 }
 
-// Unconfirmed says which ends were not confirmed, and why, of what was outstanding at a time: gone is the error of whoever
-// waited for them, which may be nil, and silence what stands for no reason at all.
+// Unconfirmed says which releases were not confirmed, and why, of those outstanding at a time. gone is the error of the
+// caller that waited for them, which may be nil; silence is the reason if there is no other.
 func (o outstanding) Unconfirmed(begun time.Time, gone, silence error) error {
 	_, holds, calls, why := o.look(begun)
 	if holds+calls == 0 {

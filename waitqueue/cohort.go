@@ -19,7 +19,7 @@ import (
 const MaxPasses = core.MaxPasses
 
 // A Cohort is a queue whose calls pass a hold on to each other without asking the server, or keep it for each other.
-// [core.Cohort] decides; here is what performs that.
+// [core.Cohort] decides; this file performs its decisions.
 type Cohort struct {
 	Queue
 	passes int
@@ -62,7 +62,7 @@ type cohort struct {
 	lent  *lent // the last hold
 }
 
-// cohortKey finds a cohort among those of its name.
+// cohortKey identifies a cohort of a name.
 type cohortKey struct {
 	terms  Terms
 	passes int
@@ -85,7 +85,7 @@ func (q *Cohort) cohortLocked(e *entry) *cohort {
 	return co
 }
 
-// lentLocked returns what the cohort has, and what the core wants to know of that; nothing while its leader waits.
+// lentLocked returns the hold of the cohort, and what the core wants to know of it; nothing while its leader waits.
 func (co *cohort) lentLocked() (u *lent, v core.Leases) {
 	if co.Hold == nil {
 		return nil, v
@@ -105,7 +105,7 @@ type follower struct {
 	err  error         // why it could not be made known
 }
 
-// join has a call use the hold that is kept, wait for its turn, or lead.
+// join has a call use the kept hold, wait for its turn, or lead.
 func (q *Cohort) join(ctx context.Context, mode string) (*lease.Lease, error) {
 	if l, err := q.ready(ctx); l != nil || err != nil {
 		return l, err
@@ -178,8 +178,8 @@ func (f *follower) goOn(why error) {
 	close(f.called)
 }
 
-// giveUp ends a call that has not asked, and returns why, with the time that it has waited. No cause stands for the end of its
-// context; then the call that has asked for the others tells whether the server answers.
+// giveUp ends a call that has not asked, and returns why, with the time that it has waited. Without a cause its context
+// has ended; then the leader, which has asked for the others, knows whether the server answers.
 func (f *follower) giveUp(cause error) error {
 	silent := cause == nil && f.queue.Silent()
 	cause = cmp.Or(cause, calls.WhyEnded(f.ctx))
@@ -234,9 +234,9 @@ func (f *follower) ask() (*lease.Lease, error) {
 	return f.toTheEnd()
 }
 
-// enter makes the call known, before it asks. One that is late, because it has waited for others, has the place of the time at
-// which it came. It has no place of its own where the server's clock has stepped back: a new arrival could then come before
-// those given earlier.
+// enter makes the call known, before it asks. A call that is late, because it has waited for others, has the place of the
+// time of its call. It has no such place if the server's clock has stepped back: a new arrival could then come before
+// ones that were given earlier.
 func (f *follower) enter(late bool) {
 	t := f.named()
 	t.Try, t.Joint = f.mode != wire.Wait, true
@@ -249,8 +249,8 @@ func (f *follower) enter(late bool) {
 	}
 }
 
-// A lent hold is one that the calls of a cohort use, one after the other. Its own lease is none of theirs, and lasts as long as
-// the hold.
+// A lent hold is one that the calls of a cohort use, one after the other. It has a lease of its own, which no call sees,
+// and which lasts as long as the hold.
 type lent struct {
 	*hold
 	cohort *cohort
@@ -269,7 +269,7 @@ func (u *lent) lend(ctx context.Context, waited time.Duration) *lease.Lease {
 	return u.use.keeper.Lease()
 }
 
-// pass makes the lease of the next call. note is what the call before has it carry. Both mu and act are held.
+// pass makes the lease of the next call. note is for it, from the call before. Both mu and act are held.
 func (u *lent) pass(x *turn, to *claim, note string) *lease.Lease {
 	to.tells()
 	ctx, waited := to.ctx, u.Since.Sub(to.begun)
@@ -338,8 +338,8 @@ func (co *cohort) recall() {
 	}
 }
 
-// Want is what the first Wanted of a lease does. It does nothing for one that was released since: the hold may be kept, or be
-// another call's by now.
+// Want is what the first Wanted of a lease does. It does nothing for a lease that was released since: the hold may be
+// kept, or be used by another call by now.
 func (u *lent) Want(of *lease.Lease) {
 	e := u.ticket.entry
 	x := e.begin()
@@ -349,10 +349,10 @@ func (u *lent) Want(of *lease.Lease) {
 	e.end(x)
 }
 
-// giveBack gives the hold back, with the last token that was used, and returns what [lease.Terms] wants of a release. The
-// follower that leads next, if there is one, goes on meanwhile. Its acquire request goes in the same round trip, ahead of the
-// release, so it is in the queue when that is served; where there is nothing to send, or nobody to wait for it, it asks by
-// itself.
+// giveBack releases the hold, with the last token that was used, and returns what [lease.Terms] wants of a release. The
+// follower that leads next, if there is one, goes on meanwhile. Its acquire request goes in the same round trip, before
+// the release, so it is in the queue when the queue is served. If there is nothing to send, or nobody waits for the
+// release, the follower sends its request itself.
 func (u *lent) giveBack(ctx context.Context, next *follower) error {
 	sh, ended := &u.first, ctx.Err() != nil
 	if !sh.keeper.Overdue() {
@@ -405,7 +405,7 @@ func newClaim(ctx context.Context, q Queue, mode string) claim {
 	return claim{queue: q, begun: time.Now(), wait: wait{ctx: ctx, mode: mode}}
 }
 
-// tells makes the ticket that tells of the claim, where somebody is told.
+// tells makes the ticket of the claim, if an observer or a log wants it.
 func (c *claim) tells() {
 	if c.queue.client.notifier != nil && c.ticket == nil {
 		c.named().teller.Asked(c.ctx)

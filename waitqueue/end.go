@@ -15,16 +15,16 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// endPool has those that were answered: a release takes one and gives it back.
+// endPool has the releases that were answered: a release takes one and puts it back.
 var endPool = sync.Pool{New: func() any { return &owned{} }}
 
-// An owned release is one that the caller has made room for, with what sends it.
+// An owned release is one in memory that the caller has provided, with its sender.
 type owned struct {
 	core.Release
 	sender
 }
 
-// A sender sends a release, again and again if need be.
+// A sender sends a release, and repeats it if need be.
 type sender struct {
 	release *core.Release
 	item    outItem[sender]
@@ -74,8 +74,9 @@ func (d *sender) later(at time.Time) {
 	c.servers.Timers.Before(&d.timer, at)
 }
 
-// sendEnd sends the release of a ticket and takes in the answer. Without one it goes on in the background. No release by
-// force that this client has given up frees the next hold after that, as far as ctx allows.
+// sendEnd sends the release of a ticket and takes in the reply. Without a reply it goes on in the background. Before the
+// release it settles the releases by force that this client has given up, as far as ctx allows: they must not free the
+// next hold.
 func (e *entry) sendEnd(ctx context.Context, t *ticket, heir *lua.Transit) answer {
 	_ = e.client.servers.Overtake(ctx, e.keys.Lock)
 	sent := conn.Sending()
@@ -128,7 +129,7 @@ func (e *entry) took(d *sender, sent conn.Attempt, r *wire.Reply, err error) ans
 	return a
 }
 
-// script is that for the release.
+// script is the script of the release.
 func (d *sender) script() *lua.Script {
 	if d.heir != nil {
 		return lua.Move
@@ -136,7 +137,7 @@ func (d *sender) script() *lua.Script {
 	return d.site.proto.End
 }
 
-// whole is a release as it is sent, with all that the script may need.
+// whole is a release as it is sent in full, with all that the script may need.
 func (d *sender) whole() conn.Job { return d.site.job(d.script(), d.site.keys.All(), d.args()) }
 
 func (d *sender) job() (conn.Job, bool) {
@@ -173,8 +174,8 @@ func (d *sender) args() []string {
 	return args
 }
 
-// moving is what it gets where the hold is handed over. It may run at any time: it has no effect where the ticket does not
-// hold.
+// moving is what the script gets if the hold is handed over. It may run at any time: it has no effect if the ticket does
+// not hold.
 func (d *sender) moving() []string {
 	c, r := d.site.client, d.release
 	token := strconv.FormatUint(r.Ticket.Grant().Token, 10)
@@ -194,9 +195,9 @@ func (e *entry) endFor(ctx context.Context, d *sender) rueidis.RedisResult {
 	return servers.RunFor(ctx, j.Script, j.Keys, j.Args...)
 }
 
-// fast is the arguments of a release on the fast path: the first of a ticket that holds by the token of its grant; for any other
-// it is nil. One that tells no highest token is of a name whose last acquire request had not to wait: the script then expects that
-// nobody does.
+// fast is the arguments of a release on the fast path: the first release of a ticket that holds by the token of its
+// grant. For any other it is nil. A release without a highest token is for a name whose last acquire request did not have
+// to wait: the script then expects that nobody waits.
 func (e *entry) fast(d *sender) []string {
 	r := d.release
 	h := r.Ticket.Hold

@@ -19,7 +19,7 @@ type entry struct {
 	lowers  []chan struct{}            // of those by which only reading was left, each closed when the server has been told; guarded by mu
 }
 
-// A ticket is what is kept of one call for a hold.
+// A ticket is the shell's part of one call for a hold.
 type ticket struct {
 	core.Ticket
 	caller
@@ -40,7 +40,7 @@ func newEntry(c *client, q *binding) *entry {
 	return e
 }
 
-// do does what of an effect concerns a hold or the queue. act is held.
+// do performs an effect on a hold or the queue. act is held.
 func (e *entry) do(x *turn, f *core.Effect) {
 	switch f.Do {
 	case core.PollSoon:
@@ -99,7 +99,7 @@ func (e *entry) close(o outstanding, now time.Time) outstanding {
 	return o
 }
 
-// Left is what the server may have of the ticket.
+// Left is the latest time at which the server can still hold something of the ticket.
 func (t *ticket) Left(begun time.Time) (until time.Time, hold bool, unended error) {
 	t.entry.mu.Lock()
 	defer t.entry.mu.Unlock()

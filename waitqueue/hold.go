@@ -36,7 +36,7 @@ type hold struct {
 	cohort lender // whose calls use it, if it is not one call's; set once, under both
 }
 
-// A lender is what a hold needs of a cohort.
+// A lender is what a hold needs to know of its cohort.
 type lender interface {
 	// recall gives a kept hold back, unless a call uses it by now.
 	recall()
@@ -44,7 +44,7 @@ type lender interface {
 	unkept()
 }
 
-// take makes the lease of a ticket that was granted. It returns nil if the grant is too old to be taken without a word from the
+// take makes the lease of a ticket that was granted. It returns nil if the grant is too old to be used without asking the
 // server; the ticket is then to be confirmed.
 func (w *wait) take() *lease.Lease {
 	e := w.entry
@@ -78,7 +78,7 @@ func (w *wait) takeLocked(x *turn) *lease.Lease {
 // never is after every deadline.
 var never = time.Unix(1<<40, 0)
 
-// leases is what the core wants to know of them.
+// leases is what the core wants to know of the leases.
 func (h *hold) leases() core.Leases {
 	v := core.Leases{Over: h.overdue()}
 	if at := h.stall.Earlier(never); at != never {
@@ -88,7 +88,7 @@ func (h *hold) leases() core.Leases {
 	return v
 }
 
-// Fired is called by the hold's timer: time for a renewal, or the end.
+// Fired is called by the hold's timer: it is time for a renewal, or for the end.
 func (h *hold) Fired(time.Time) {
 	e := h.ticket.entry
 	x := e.begin()
@@ -96,7 +96,7 @@ func (h *hold) Fired(time.Time) {
 	e.end(x)
 }
 
-// expire ends the hold because its lease had ended when it was to be extended.
+// expire ends a hold whose lease had ended when it was to be extended.
 func (h *hold) expire() {
 	e := h.ticket.entry
 	x := e.begin()
@@ -170,8 +170,7 @@ func (h *hold) do(x *turn, f *core.Effect) {
 	}
 }
 
-// letGo tells the server of the end of a hold that has begun; ended says that ctx had ended before that, and the release goes in
-// the background.
+// letGo sends the release of a hold. ended says that ctx had ended before, and the release goes in the background.
 func (h *hold) letGo(ctx context.Context, ended bool) error {
 	if ended {
 		return h.outlast(ctx)
@@ -180,8 +179,8 @@ func (h *hold) letGo(ctx context.Context, ended bool) error {
 	return h.conclude(ctx, &a)
 }
 
-// conclude is what the answer to the release of a hold means to its caller. Without one it waits for what goes on in the
-// background.
+// conclude is what the reply to the release of a hold means to its caller. Without a reply it waits for the repetitions
+// in the background.
 func (h *hold) conclude(ctx context.Context, a *answer) error {
 	if a.err != nil {
 		return h.outlast(ctx)
@@ -189,9 +188,9 @@ func (h *hold) conclude(ctx context.Context, a *answer) error {
 	return h.ticket.queue.explained(a.outcome)
 }
 
-// outlast waits for the end of a release that did not succeed at once. An answer to a repetition says what has become of the
-// hold if all attempts before were refused. After one that had no answer it is success, whatever it says: if the ticket is
-// not the owner any more, it was that one which did it.
+// outlast waits for the end of a release that did not succeed at once. The reply to a repetition says what has become of
+// the hold, if the server refused all attempts before. If an attempt had no reply, any reply is success: if the ticket is
+// not the owner any more, that attempt has released it.
 func (h *hold) outlast(ctx context.Context) error {
 	t := h.ticket
 	over := t.entry.ended(&t.caller)
@@ -214,7 +213,7 @@ func (h *hold) outlast(ctx context.Context) error {
 	return core.Unconfirmed(why)
 }
 
-// outcome is what the end of a ticket means to whoever released it, if not that all is well.
+// outcome is what the end of a ticket means to its releaser, if something went wrong.
 func (t *ticket) outcome() error {
 	t.entry.mu.Lock()
 	defer t.entry.mu.Unlock()
@@ -241,17 +240,17 @@ func (h *hold) lastFailure(why error) error {
 // held is how long the present call has had it, by the clock of this machine.
 func (h *hold) held() time.Duration { return time.Since(h.Since) }
 
-// released tells how the release of a hold went that lasted for so long.
+// released reports how the release of a hold went, and for how long it was held.
 func (h *hold) released(held time.Duration, err error) { h.ended(observe.Released, held, err) }
 
-// ended tells how a hold ended that its holder gave away.
+// ended reports how a hold ended that its holder released.
 func (h *hold) ended(by observe.Moment, held time.Duration, err error) {
 	if h.Idle.IsZero() { // Else no call had it.
 		h.told.Ended(by, h.UseToken, held, err)
 	}
 }
 
-// tellLost tells of a loss, with the cause that the holder sees: a lease may have ended by itself before.
+// tellLost reports a loss, with the cause that the holder sees: a lease may have ended by itself before.
 func (h *hold) tellLost(cause error) {
 	if h.told == nil {
 		return
@@ -264,7 +263,7 @@ func (h *hold) tellLost(cause error) {
 	h.told.Tell(observe.Observation{Moment: observe.Lost, Token: h.UseToken, Held: h.held(), Err: cause})
 }
 
-// remind tells of a hold that lasts for longer than it should, and sets the timer for the next time. act is held.
+// remind reports a hold that lasts too long, and sets the timer for the next time. act is held.
 func (h *hold) remind(now time.Time) {
 	if !h.Idle.IsZero() {
 		return
@@ -291,7 +290,7 @@ func (h *hold) tellLong(now time.Time) {
 // A hold that goes to another process (R11). To hand over is the release of a ticket, to adopt is an acquire request; both are requests
 // of one script.
 
-// Gives reports whether the hold can be handed over. The leases of a cohort are none of these.
+// Gives reports whether the hold can be handed over. The leases of a cohort cannot.
 func (sh *share) Gives() bool { return sh.hold.ticket.queue.proto == lua.Fairlock }
 
 // HandOver is what HandOver of a lease does, once. The lease's context has ended.

@@ -17,7 +17,7 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// DefaultTerms are those of a primitive without options.
+// DefaultTerms are the terms of a primitive without options.
 func DefaultTerms() Terms { return Terms{Lease: lease.DefaultLease} }
 
 // With returns the terms with the options applied, from the defaults on.
@@ -32,7 +32,7 @@ func With[O interface{ Apply(*Terms) }](opts []O) Terms {
 // A Queue is one name as one client sees it: what a primitive is made of. It is immutable, and cheap to pass on.
 type Queue struct{ *binding }
 
-// A binding is what is known of a name before a call. All calls that wait share it.
+// A binding is what is known of a name before a call. All waiting calls share it.
 type binding struct {
 	client   *client
 	proto    *lua.Protocol
@@ -101,7 +101,7 @@ func (q Queue) Says(v Verdicts, extras ...string) Queue {
 	return Queue{q.with(func(b *binding) { b.verdicts, b.extras = v, extras })}
 }
 
-// usable is why the queue cannot be asked, if it cannot.
+// usable is why no call can use the queue, if there is a reason.
 func (q Queue) usable(ctx context.Context) error {
 	calls.Given(ctx)
 	switch {
@@ -134,7 +134,7 @@ func (q *binding) on(t Terms) {
 	q.asks.WithoutRenewal = t.WithoutRenewal
 }
 
-// Refusing returns the queue with a reason why no call can ask for it, where there is one: a primitive's own option.
+// Refusing returns the queue with a reason why its calls fail, if there is one: a primitive's own option.
 func (q Queue) Refusing(err error) Queue {
 	return Queue{q.with(func(b *binding) { b.termsErr = cmp.Or(b.termsErr, err) })}
 }
@@ -164,7 +164,7 @@ func (q *binding) unwoken() error {
 	return fmt.Errorf("%w: the user needs PUBLISH and the wake channels (+publish &%s:*)", lease.ErrUnwoken, q.client.opts.Prefix)
 }
 
-// excess says that a ticket asks for more than there is.
+// excess is the error of a ticket that asks for more than there is.
 func excess(permits int64, limit string) error {
 	return fmt.Errorf("%w: %d permits of %s", lease.ErrTooLarge, permits, limit)
 }
@@ -220,8 +220,8 @@ func (q Queue) ForceRelease(ctx context.Context, token uint64) (lease.Holder, er
 	return q.free(ctx, lease.Holder{Token: token})
 }
 
-// ForceReleaseHolder is [Queue.ForceRelease] of the very hold that Inspect has told of: of its ticket where several may hold,
-// else of its token. Where Inspect told of none it is [lease.ErrInvalid]: who holds by now was not seen.
+// ForceReleaseHolder is [Queue.ForceRelease] of the very hold that Inspect has shown: by its ticket where several may
+// hold, else by its token. If Inspect showed no holder it is [lease.ErrInvalid]: the present holder was not seen.
 func (q Queue) ForceReleaseHolder(ctx context.Context, h lease.Holder) (lease.Holder, error) {
 	if q.err == nil && h.Token == 0 {
 		q.err = fmt.Errorf("%w: no hold was seen", lease.ErrInvalid)

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// linger is for how long something is delayed at the most that may wait for a request which takes it along.
+	// linger is the longest that an item waits for a request which takes it along.
 	linger = 5 * time.Millisecond
 	// outBatch is how many requests go in one round trip.
 	outBatch = 128
@@ -72,7 +72,7 @@ func (o *outbox[T]) startLocked(to *conn.Node, b *box[T]) {
 	}
 }
 
-// lingerLocked lets the next request take along what is pushed.
+// lingerLocked lets the next request take along what was pushed.
 func (o *outbox[T]) lingerLocked(to *conn.Node, b *box[T]) {
 	b.lingers = true
 	if b.timer != nil {
@@ -101,7 +101,7 @@ func (o *outbox[T]) dropLocked(to *conn.Node, b *box[T]) {
 	}
 }
 
-// hasten sends what lingers: somebody waits for it.
+// hasten sends what lingers, because somebody waits for it.
 func (o *outbox[T]) hasten(to *conn.Node) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// runChecks polls until there is nothing more to be seen at once.
+// runChecks polls until another poll would find nothing at once.
 func (e *entry) runChecks() {
 	e.mu.Lock()
 	round := e.lock.BeginRound()
@@ -71,7 +71,8 @@ func checkStates(check *core.Check, r *wire.Reply) []core.CheckState {
 	return states
 }
 
-// look polls, and returns what is closed when there is nothing more to be seen at once. The caller holds mu, in a turn.
+// look polls, and returns a channel that is closed when another poll would find nothing at once. The caller holds mu, in
+// a turn.
 func (e *entry) look(x *turn) <-chan struct{} {
 	e.act.Lock()
 	if e.looked == nil {
@@ -83,7 +84,8 @@ func (e *entry) look(x *turn) <-chan struct{} {
 	return looked
 }
 
-// A client that waits for thousands of names has the usual checks at one node that are due at one tick go together, in few scripts.
+// A client that waits for thousands of names sends the usual checks for one node that are due at one tick together, in
+// few scripts.
 
 // lookBatch is how many tickets one script looks at, at the most, which takes the server about a millisecond.
 const lookBatch = 160
@@ -114,7 +116,7 @@ func (e *entry) onLook(l *look, f *core.Failure) {
 	e.end(x)
 }
 
-// A look is that at one of several names.
+// A look is the look at one of several names.
 type look struct {
 	*site
 	of         looker
@@ -125,13 +127,13 @@ type look struct {
 	err        error // there was no answer
 }
 
-// A glance is that at one of its tickets.
+// A glance is the look at one of its tickets.
 type glance struct {
 	*look
 	index int
 }
 
-// looks are those of a client that are usual, and due at one moment.
+// looks are the usual looks of a client that are due at one moment.
 type looks struct {
 	client *client
 	timers.Batch[looker]

@@ -11,7 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// A hold is renewed with others (renewals), which ask it for what, and tell it the answer.
+// The batch of renewals asks a hold what to renew, and gives it the reply.
 
 // where is the node that has the hold, and what must acknowledge its renewals.
 func (h *hold) where() (*conn.Node, conn.Acks) {
@@ -24,7 +24,7 @@ func (h *hold) saw(n *conn.Node, a conn.Attempt, r *wire.Reply) {
 	e.client.saw(n, a, e.proto, e.name, r.Head(), r.Token)
 }
 
-// next is what the hold is to be renewed to by an attempt.
+// next is the renewal that an attempt is to send.
 func (h *hold) next(a conn.Attempt) renewal {
 	e := h.ticket.entry
 	x := e.begin()

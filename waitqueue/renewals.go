@@ -24,7 +24,7 @@ const (
 type renewable interface {
 	// where is the node that has the hold, and what must acknowledge its renewals.
 	where() (*conn.Node, conn.Acks)
-	// next is what the hold is to be renewed to by an attempt.
+	// next is the renewal that an attempt is to send.
 	next(conn.Attempt) renewal
 	// saw takes in what the answer to a renewal that was sent alone says of the name.
 	saw(*conn.Node, conn.Attempt, *wire.Reply)
@@ -52,8 +52,8 @@ type renewals struct {
 	timers.Batch[renewable]
 }
 
-// flush sends what is due, in the background: a server that does not answer holds up nobody's clock, nor what is
-// at another.
+// flush sends what is due, in the background: a server that does not answer holds up neither the timer nor another
+// server's renewals.
 func (r *renewals) flush() {
 	due := r.Take()
 	if len(due) == 0 {
@@ -76,8 +76,8 @@ func (r *renewals) flush() {
 	}
 }
 
-// renew renews a batch: those that can go together in few scripts, and what is left of them one by one. A renewal that
-// too few replicas acknowledge counts as one that was not answered: a hold never lasts longer than the replicas know.
+// renew renews a batch: the holds that can go together in few scripts, and the rest one by one. A renewal that too few
+// replicas acknowledge counts as one that was not answered: a hold never lasts longer than the replicas know.
 func (r *renewals) renew(n *conn.Node, batch []renewable, acks conn.Acks) {
 	a := n.Attempt(conn.AttemptTime)
 	room, asked := make([]renewal, len(batch)), make([]*renewal, len(batch))
@@ -116,7 +116,7 @@ func (r *renewals) each(n *conn.Node, a conn.Attempt, asked []*renewal, acks con
 	}
 }
 
-// phase is what the end of the hold without a release will say of the client.
+// phase says what the end of the hold without a release will mean for the client.
 func (r *renewal) phase() string {
 	if r.Idle && r.Wishes {
 		return wire.PhaseIdle
@@ -156,8 +156,8 @@ func (r *renewal) job(a conn.Attempt) conn.Job {
 	return conn.Job{Script: r.proto.Renew, Keys: keys, Args: args}
 }
 
-// together renews several holds in one script, as to start one costs the server as much as what it does for a hold. It
-// returns the rest: what is of another kind, or has more to tell, or was not renewed by such a script, which does nothing
+// together renews several holds in one script, because to start a script costs the server as much as its work for one
+// hold. It returns the rest: holds of another kind, with more to say, or not renewed by such a script, which does nothing
 // where anything is unusual.
 func (r *renewals) together(n *conn.Node, a conn.Attempt, asked []*renewal) (alone []*renewal) {
 	type alike struct {

@@ -53,8 +53,8 @@ func (c *client) sendFor(ctx context.Context, n *conn.Node, all []request, over 
 	return answers
 }
 
-// send sends requests in one round trip to one node, in their order, and takes in the answers. It returns them in the order of
-// the requests; where there was nothing to send, an answer that says nothing.
+// send sends requests in one round trip to one node, in their order, and takes in the replies. It returns them in the
+// order of the requests; for a request that had nothing to send the answer is empty.
 //
 // What is sent alone, for a call whose context may end, goes by [wait.send] and [entry.sendEnd]; what one script asks or
 // releases for several names, by package multilock.

@@ -46,7 +46,7 @@ type multi struct {
 	tried  chan bool  // of a request for the names of a slot: it is answered, or an attempt of it has failed; it has room for both
 }
 
-// A part is one of the names. Its outcome may be read once ended has brought it.
+// A part is one of the names. Its outcome may be read once ended has delivered it.
 type part struct {
 	Outcome
 	*wait // the last; nil until the call has come to the name
@@ -121,7 +121,7 @@ func acquireAll(ctx context.Context, queues []Queue, mode string, bound time.Dur
 	return m.lease(), nil
 }
 
-// takeAll gets all parts. Where the names are to stay taken, what is lost as the server is told of that is waited for again.
+// takeAll gets all parts. If names are to stay taken, it waits again for a part that is lost while the server is told so.
 func (m *multi) takeAll() error {
 	slot := func(p *part) uint16 { return p.queue.slot() }
 	slots := conn.Parts(m.queues[0].client.servers, slices.Clone(m.parts), len(m.parts), slot)
@@ -238,7 +238,7 @@ func (m *multi) await() error {
 	}
 }
 
-// granted reports whether all of some parts that are waited for were granted meanwhile. A client that polls does so first.
+// granted reports whether all of some parts were granted meanwhile. A client without subscriptions polls first.
 func (m *multi) granted(parts []int) bool {
 	ctx, cancel := context.WithTimeout(m.ctx, conn.SlowAnswer)
 	defer cancel()
@@ -272,8 +272,8 @@ func (m *multi) leases(parts []int) []*lease.Lease {
 	return all
 }
 
-// giveBack releases some parts, so that nobody waits for them meanwhile. It waits for the answers, but not for long, nor beyond
-// the context of the call: what is not answered by then goes on in the background, or ends with its lease.
+// giveBack releases some parts, so that nobody waits for them meanwhile. It waits a short time for the replies, at most
+// until the context of the call ends. The rest goes on in the background, or ends with its lease.
 func (m *multi) giveBack(parts []int) {
 	ctx, cancel := context.WithTimeout(m.ctx, conn.AnswerTime)
 	defer cancel()
@@ -302,7 +302,7 @@ func (m *multi) leave(err error) error {
 	return err
 }
 
-// without says which names a wait that has ended had not got, if it had got others.
+// without adds to the error of a wait which names it had not got, if it had got others.
 func (m *multi) without(err error) error {
 	var lacks []Queue
 	for _, p := range m.parts {
@@ -351,8 +351,8 @@ func (m *multi) lease() *lease.Lease {
 	return all.Lease()
 }
 
-// below notes that a hold is a part of one with a higher token: the next holder of the name gets a token above that one, however
-// the hold ends here.
+// below notes that a hold is a part of one with a higher token: the next holder of the name gets a token above the higher
+// one, however the hold ends here.
 func below(l *lease.Lease) {
 	h := l.Engine().(*share).hold
 	h.ticket.entry.mu.Lock()

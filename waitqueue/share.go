@@ -17,12 +17,11 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// A hold can be entered again, by a call whose context comes from it. Each entry is a lease of its own with
-// the hold's token; the hold ends when the last of them is released, and a loss ends them all. To enter and
-// to leave is a matter of this process alone: what the server has is one hold, and it is told the number of
-// entries with the renewals.
+// A hold can be entered again, by a call whose context comes from it. Each entry is a lease of its own with the hold's
+// token. The hold ends when the last of them is released, and a loss ends them all. Entering and leaving concern this
+// process alone: the server has one hold, and learns the number of entries with the renewals.
 
-// Nesting says what a call means whose context comes from a hold of the same name.
+// Nesting is the meaning of a call whose context comes from a hold of the same name.
 type Nesting int
 
 const (
@@ -84,7 +83,7 @@ func (h *hold) overdue() bool {
 	return true
 }
 
-// releasing reports whether the last owner has begun to release: then the rest is the release's.
+// releasing reports whether the last owner has begun to release: then the release does the rest.
 func (h *hold) releasing() bool {
 	for sh := range h.open {
 		if !sh.isReleased() {
@@ -134,8 +133,8 @@ func (h *hold) leave(sh *share) {
 	h.more = h.more[:last]
 }
 
-// within returns what a call is to get, or why it fails, whose context comes from a hold of the same name;
-// nothing if it is to ask.
+// within returns what a call gets, or why it fails, if its context comes from a hold of the same name; nothing if it has
+// to ask.
 func (q Queue) within(ctx context.Context) (*lease.Lease, error) {
 	switch q.nesting {
 	case Deadlocks:
@@ -159,7 +158,7 @@ func (q Queue) shareOf(l *lease.Lease) *share {
 	return sh
 }
 
-// shareIn returns the share that a context comes from, or one of the owner that it names.
+// shareIn returns the share that a context comes from, or a share of the owner that it names.
 func (q Queue) shareIn(ctx context.Context) *share {
 	if l, ok := ctx.Value(q.held).(*lease.Lease); ok {
 		if sh, ok := l.Engine().(*share); ok {
@@ -200,7 +199,7 @@ func (sh *share) release(ctx context.Context) error {
 	return sh.finish(ctx, sh.takeOff(ended), ended)
 }
 
-// finish sends what a release has to; the caller must not hold mu.
+// finish sends what a release has to send; the caller must not hold mu.
 func (sh *share) finish(ctx context.Context, todo remainder, ended bool) error {
 	h := sh.hold
 	switch {
@@ -224,7 +223,7 @@ func (sh *share) finish(ctx context.Context, todo remainder, ended bool) error {
 	return todo.gone
 }
 
-// A remainder is what is left to do for a release once mu is free.
+// A remainder is the part of a release that is done once mu is free.
 type remainder struct {
 	gone  error         // nothing: the hold was lost
 	last  bool          // to end the hold
@@ -262,9 +261,9 @@ func (h *hold) beginRelease(x *turn) {
 	h.ticket.entry.lock.BeginRelease(&x.Input, &h.Hold, h.told.Note())
 }
 
-// let ends the lease as released if its release only has to be sent, and leaves the release of its ticket to the caller:
-// if it is the only one on its hold, and it has not ended. Else it reports false, and the release
-// is one for [lease.Lease.Release]. All of that is seen under one lock, so no call enters the hold in between.
+// let ends the lease as released if its release only has to be sent, and leaves that to the caller. This is so if it is
+// the only lease on its hold, and has not ended. Else it reports false, and [lease.Lease.Release] has to release it. All
+// of that is checked under one lock, so no call enters the hold in between.
 func (sh *share) let() (let bool) {
 	h := sh.hold
 	e := h.ticket.entry

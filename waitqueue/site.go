@@ -19,9 +19,9 @@ import (
 	"github.com/headwaiter/headwaiter/observe"
 )
 
-// A site is what a client has of one name, whatever it does with it: where its requests go, its subscription and its timer.
-// What is decided about the name is decided by a pure core, [core.Lock] or [event.Event]: an [entry] has the one, a [watch] the
-// other. They take in inputs under mu, one at a time, and perform the effects in the order in which these were decided.
+// A site is what a client has of one name, whatever it does with it: where its requests go, its subscription and its
+// timer. A pure core decides: [core.Lock] for an [entry], [event.Event] for a [watch]. Cores take in inputs under mu, one
+// at a time; the site performs the effects in the order in which they were decided.
 type site struct {
 	client  *client
 	proto   *lua.Protocol
@@ -36,8 +36,8 @@ type site struct {
 
 	mu sync.Mutex // held during an input
 
-	// act is held while effects are performed. It is taken before mu is released, so effects keep the order of the inputs. What
-	// effects change is guarded by it.
+	// act is held while effects are performed. It is taken before mu is released, so effects keep the order of the
+	// inputs. It guards what effects change.
 	act      sync.Mutex
 	listener conn.Ears // where the subscription was asked for
 	tick     timers.Timer
@@ -68,21 +68,21 @@ type use interface {
 	answered(d *sender, sent conn.Attempt, res rueidis.RedisResult) answer
 	// forced takes in that the hold of a ticket was released by force.
 	forced(ticket string)
-	// close ends the waits and the holds of the name, for a client that closes, and adds the releases that a server could still
-	// need then, before any of them is sent.
+	// close ends the waits and the holds of the name, for a client that closes. It adds the releases that a server could
+	// still need then, before any of them is sent.
 	close(o outstanding, now time.Time) outstanding
 }
 
 func (s *site) at() *site { return s }
 
-// init fills in a site that is new.
+// init fills in a new site.
 func (s *site) init(c *client, p *lua.Protocol, name string, keys lua.Keys, u use) {
 	s.client, s.id, s.proto, s.name, s.keys = c, c.id(), p, name, keys
 	s.channel, s.slot = keys.Channel(s.id), c.servers.SlotOf(keys.Lock)
 	s.use, s.tick.Target = u, timers.Func(s.ticked)
 }
 
-// unused is what the client knows of a name that it has not used yet.
+// unused is what the client knows of a name before its first use.
 func (c *client) unused() core.Name {
 	return core.Name{Linger: c.opts.Linger, Subscription: core.Subscription{Polls: c.opts.WithoutSubscribe, Born: c.born}}
 }
@@ -109,7 +109,7 @@ func (s *site) begin() *turn {
 	return x
 }
 
-// end performs the effects of an input, which ends it.
+// end performs the effects of an input, and ends the turn.
 func (s *site) end(x *turn) {
 	if len(x.Effects) == 0 {
 		s.mu.Unlock()
@@ -142,7 +142,8 @@ func (x *turn) over() {
 	turns.Put(x)
 }
 
-// perform does what does not depend on what the name is used for, and reports whether that was all. act is held.
+// perform performs an effect that does not depend on what the name is used for, and reports whether it was one. act is
+// held.
 func (s *site) perform(e *core.Effect) bool {
 	c := s.client
 	switch e.Do {
@@ -205,7 +206,7 @@ func (s *site) perform(e *core.Effect) bool {
 	return true
 }
 
-// tell tells the observer of the client of something about the name. Without one this is a comparison with nil.
+// tell reports something about the name to the client's observer. Without an observer this is a comparison with nil.
 func (s *site) tell(o observe.Observation) {
 	if w := s.client.notifier; w != nil {
 		o.Kind, o.Name = s.proto.Kind, s.name
@@ -221,8 +222,8 @@ func (s *site) Key() string { return s.keys.Lock }
 
 // listensAt reports whether a listener is the one that was asked for the subscription.
 //
-// A listener calls without its lock, so what it says may be stale: another listener, or a newer connection, may have reported
-// since.
+// A listener calls without its lock, so its report may be stale: another listener, or a newer connection, may have
+// reported since.
 func (s *site) listensAt(from conn.Ears) bool {
 	s.act.Lock()
 	defer s.act.Unlock()
@@ -255,7 +256,7 @@ func (s *site) Unheard(from conn.Ears) {
 	s.end(x)
 }
 
-// Rehome is called by a listener whose node has not the site's slot any more.
+// Rehome is called by a listener whose node no longer has the site's slot.
 func (s *site) Rehome(from conn.Ears) {
 	x := s.begin()
 	if s.core.Listens() && s.listensAt(from) {
@@ -297,7 +298,7 @@ func (s *site) silent() bool {
 	return s.core.Silent(time.Now())
 }
 
-// heard reads a message, and reports whether it is one that concerns the site.
+// heard reads a message, and reports whether it concerns the site.
 func (s *site) heard(text string) (m wire.Message, ok bool) {
 	c := s.client
 	c.stats.Messages.Add(1)
@@ -310,7 +311,7 @@ func (s *site) heard(text string) (m wire.Message, ok bool) {
 	return m, true
 }
 
-// lookOver lets those go on who wait for the end of a check.
+// lookOver wakes the callers that wait for the end of a check.
 func (s *site) lookOver() {
 	s.act.Lock()
 	defer s.act.Unlock()
@@ -320,7 +321,7 @@ func (s *site) lookOver() {
 	}
 }
 
-// retire drops a name that nothing uses from its client, if the core says so, and ends its subscription. That is asked with the
+// retire drops a name that nothing uses from its client, if the core says so, and ends its subscription. It asks with the
 // lock of the client: a call that comes in between finds the name again and keeps it.
 func (s *site) retire() {
 	c := s.client
@@ -340,7 +341,7 @@ func (s *site) retire() {
 	})
 }
 
-// job is a request as it is sent: where the name keeps a history, with that.
+// job is a request as it is sent, with the key of the history where the name keeps one.
 func (s *site) job(script *lua.Script, keys, args []string) conn.Job {
 	return conn.Job{Script: script, Keys: keys, Args: args}.Logged(int(s.history.Load()), s.keys.History)
 }
@@ -409,7 +410,7 @@ func (c *caller) poke() {
 	}
 }
 
-// acknowledge lets those go on who wait for the answer to the release of the call.
+// acknowledge wakes the callers that wait for the reply to the release of the call.
 func (c *caller) acknowledge() {
 	c.acknowledged = true
 	if c.over != nil {
@@ -430,7 +431,7 @@ func (s *site) ended(c *caller) <-chan struct{} {
 	return c.over
 }
 
-// newCaller fills in what is kept of a call for a name.
+// newCaller fills in the shell's part of a call for a name.
 func (q *binding) newCaller(c *caller, room *notify.Teller, call *core.Call) {
 	notifier := q.client.notifier
 	if q.terms.Untold {

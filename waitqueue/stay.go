@@ -9,7 +9,7 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// Holds that a call has, of several names perhaps, and has not returned yet: only what it returns counts as used.
+// Holds of a call, for several names perhaps, that it has not returned yet: only what it returns counts as used.
 
 // stay tells the servers, for a call for several names that has all it is going to have, for how long each of the names is to
 // stay taken ([Terms].MinHold): only now, so that nothing stays taken that the call gives back before it returns, or leaves as its
@@ -50,8 +50,8 @@ func (m *multi) stay(ctx context.Context, leases []*lease.Lease) []error {
 // errUntold is why a try gives up that has got all its names.
 var errUntold = errors.New("the server has not answered that the names stay taken")
 
-// stay sees that the next renewal, which is sent now, says for how long the name stays taken, and returns where its answer
-// will be; nil if there is nothing to say.
+// stay has the next renewal, which is sent now, say for how long the name stays taken. It returns the channel of the
+// answer; nil if there is nothing to say.
 func stay(l *lease.Lease) <-chan error {
 	sh, ok := l.Engine().(*share)
 	if !ok || sh.hold.ticket.queue.terms.MinHold == 0 {

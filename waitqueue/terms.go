@@ -53,7 +53,7 @@ const MaxHistory = 1000
 // maxPriority keeps the head start far below what an arrival can count: 11 days.
 const maxPriority = 1_000_000
 
-// check is what is wrong with the terms, if something is.
+// check is what is wrong with the terms, nil if nothing is.
 func (t Terms) check() error {
 	if t.Lease < lease.MinLease || t.Lease > lease.MaxLease {
 		return fmt.Errorf("%w: WithLease: a lease of %v must be from %v to 365 days", lease.ErrInvalid, t.Lease, lease.MinLease)

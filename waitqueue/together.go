@@ -24,11 +24,11 @@ const eachBatch = 512
 
 // AcquireEach asks for all of the queues in one round trip to each of their servers, and waits until each is held or has
 // failed; ctx bounds all the waits. The outcomes are in the order of the queues. A name that is there twice fails with
-// [lease.ErrDeadlock] the second time, where it is not for several holders. What is lost while others are waited for has failed
-// with the cause of the loss.
+// [lease.ErrDeadlock] the second time, unless several may hold it. A hold that is lost while others are waited for has
+// failed with the cause of the loss.
 //
-// What is held while others are waited for is kept: callers who want the same names can wait for each other for ever,
-// unless ctx ends. Take all or none with package multilock.
+// A call keeps what it holds while it waits for the rest: callers that want the same names can wait for each other for
+// ever, unless ctx ends. Take all or none with package multilock.
 func AcquireEach(ctx context.Context, queues ...Queue) []Outcome { return each(ctx, queues, wire.Wait) }
 
 // TryEach takes the queues that can be had at once, in one round trip to each of their servers. The outcomes are
@@ -94,8 +94,8 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 	return all
 }
 
-// stayEach is [multi.stay] for names that are each for itself. The wait for another name may have ended with the context of the
-// call, so it goes on for [conn.AnswerTime] after that.
+// stayEach is [multi.stay] for names that are each for itself. The wait for another name may have ended with the call's
+// context, so it goes on for [conn.AnswerTime] after that.
 func (m *multi) stayEach(leases []*lease.Lease) []error {
 	ctx, end := context.WithCancelCause(context.WithoutCancel(m.ctx))
 	defer end(nil)
@@ -115,8 +115,8 @@ func ReleaseEach(ctx context.Context, leases ...*lease.Lease) []error {
 	return releaseAll(ctx, leases, false)
 }
 
-// askNode sends the first requests for parts at one server together. What is not answered until ctx ends, or not at all, each
-// part asks for again by itself. Each goes on as soon as its own answer is there: nothing else renews what it was granted.
+// askNode sends the first requests for parts at one server together. If a request has no answer, or none before ctx ends,
+// its part sends its own. Each part goes on as soon as its own answer is there: nothing else renews what it was granted.
 func (m *multi) askNode(ctx context.Context, n *conn.Node, parts []*part) {
 	for batch := range slices.Chunk(parts, eachBatch) {
 		if ctx.Err() == nil {
@@ -143,9 +143,9 @@ func (w *wait) fail(err error) {
 	w.entry.lock.Fail(&w.ticket.Ticket, err)
 }
 
-// askSlot asks for parts of one slot in one script, and again until there is an answer, as a call for one name does. Where not all
-// are free, a second script takes those that are, and a place in the queues of the rest. Without an answer each part learns by
-// itself why its wait has ended.
+// askSlot asks for parts of one slot in one script, and repeats it until there is an answer, as a call for one name does.
+// If not all are free, a second script takes the free ones, and a place in the queues of the rest. Without an answer each
+// part learns by itself why its wait has ended.
 func (m *multi) askSlot(parts []*part) {
 	err := m.askTogether(parts)
 	m.tried <- true
@@ -189,8 +189,8 @@ func (m *multi) askTogether(parts []*part) error {
 	return nil
 }
 
-// askOnce sends one script for all parts that no message was faster for, and takes in the answers. It returns who has what cannot
-// be had at once.
+// askOnce sends one script for all parts that no message has granted first, and takes in the answers. busy says who has
+// parts that cannot be had at once.
 func askOnce(ctx context.Context, parts []*part, mode string) (busy error, late bool, err error) {
 	var budget time.Duration
 	for _, p := range parts {
@@ -254,8 +254,8 @@ func askOnce(ctx context.Context, parts []*part, mode string) (busy error, late 
 	return busy, late, err
 }
 
-// hear waits until the client is subscribed for all parts that are to be asked for, so that all can queue in one script; but not
-// for long, as each can also queue by itself.
+// hear waits until the client is subscribed for all parts that are to be asked for, so that all can queue in one script.
+// It does not wait long, as each can also queue by itself.
 func hear(parts []*part) {
 	late := time.After(conn.SlowAnswer)
 	for i := 0; i < len(parts); {

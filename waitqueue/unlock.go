@@ -25,7 +25,7 @@ func (d *sender) stick() {
 	}
 }
 
-// sticks returns a channel that is closed once that is so.
+// sticks returns a channel that is closed once the server refuses a release so.
 func (d *sender) sticks() <-chan struct{} {
 	d.site.act.Lock()
 	defer d.site.act.Unlock()
@@ -75,7 +75,7 @@ func (h *hold) lowerAlone() {
 
 var errUnsettled = errors.New("the end of an earlier hold of this client has not been answered")
 
-// endsAhead returns the releases that an acquire request is to take along, and waits where some are under way.
+// endsAhead returns the releases that an acquire request takes along, and waits where some are under way.
 func (w *wait) endsAhead() ([]*outItem[sender], error) {
 	e := w.entry
 	e.mu.Lock()
@@ -97,9 +97,9 @@ func (w *wait) endsAhead() ([]*outItem[sender], error) {
 	return nil, w.afterEnds(w.ctx)
 }
 
-// afterEnds waits until the releases that are under way now are answered or given up. A call that does not wait for its turn
-// does so for as long as it waits out errors. A call without a place fails with the error of a release that the server refuses
-// until somebody mends it: its own request would be refused as well.
+// afterEnds waits until the releases that are under way now are answered or given up. A try does so for as long as it
+// waits out errors. A call without a place fails with the error of a release that the server refuses until somebody mends
+// it: its own request would be refused as well.
 func (w *wait) afterEnds(ctx context.Context) error {
 	type leaving struct {
 		over, stuck <-chan struct{}
@@ -145,14 +145,14 @@ func (w *wait) afterEnds(ctx context.Context) error {
 	return nil
 }
 
-// unsettled reports whether releases are not answered that an acquire request has to follow.
+// unsettled reports whether releases that an acquire request has to follow are not answered.
 func (e *entry) unsettled() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.followsLocked() > 0
 }
 
-// followsLocked is how many releases, and changes to reading, acquire requests of this client have to follow.
+// followsLocked is how many releases, and changes to reading, the client's acquire requests have to follow.
 func (e *entry) followsLocked() int { return len(e.lock.Unlocks()) + len(e.lowers) }
 
 // takeAlong lets releases go before an acquire request.

@@ -11,7 +11,7 @@ import (
 // Verdicts are a primitive's own errors for what the server may answer.
 type Verdicts map[wire.Status]error
 
-// of converts an answer that is no success into the error of the primitive.
+// of converts an answer that is no success into the primitive's error.
 func (v Verdicts) of(status wire.Status, states []string) error {
 	if err := v[status]; err != nil {
 		return err

@@ -29,7 +29,7 @@ func newWatch(c *client, q *binding) *watch {
 	return w
 }
 
-// do does what of an effect concerns events. act is held.
+// do performs an effect on an event. act is held.
 func (w *watch) do(_ *turn, f *core.Effect) {
 	if stop := partyOf(f.Call).stop; f.Do == core.StopAction && stop != nil {
 		stop()
@@ -41,7 +41,7 @@ func partyOf(c *core.Call) *party { return c.Owner.(*party) }
 // forced does nothing: no watch has a hold.
 func (w *watch) forced(string) {}
 
-// runChecks polls until there is nothing more to be seen at once.
+// runChecks polls until another poll would find nothing at once.
 func (w *watch) runChecks() {
 	w.mu.Lock()
 	check := w.event.BeginChecks(time.Now())
@@ -51,7 +51,7 @@ func (w *watch) runChecks() {
 	w.lookOver()
 }
 
-// checkOnce sends a check, takes in the reply, and reports whether another one follows, which is in its place then.
+// checkOnce sends a check, takes in the reply, and reports whether another one follows; that is then in its place.
 func (w *watch) checkOnce(check *event.Check) (more bool) {
 	c, n := w.client, w.node()
 	a := n.Attempt(conn.AttemptTime)
@@ -143,7 +143,7 @@ func (w *watch) close(o outstanding, now time.Time) outstanding {
 	return o
 }
 
-// Left is what the server may have of the call.
+// Left is the latest time at which the server can still have something of the call.
 func (p *party) Left(begun time.Time) (until time.Time, hold bool, unended error) {
 	p.watch.mu.Lock()
 	defer p.watch.mu.Unlock()

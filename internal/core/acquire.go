@@ -133,7 +133,7 @@ func (l *Lock) OnAcquireReply(x *Input, q *Acquire, a Attempt, r *wire.Reply, f 
 	}
 	switch r.Status {
 	case wire.Late:
-		// The reply has corrected the clock. If it was the way to the server that took long, more time helps.
+		// The reply has corrected the clock. If the way to the server was slow, more time helps.
 		t.Budget = min(2*t.Budget, LongestAttempt)
 		return Step{}
 	case wire.Granted, wire.Waiting:
@@ -158,8 +158,8 @@ func (l *Lock) Retry(x *Input, t *Ticket, f *Failure) Step {
 	return l.pause(x, t, f)
 }
 
-// passes reports whether the call waits for an error to pass. One with a place in the queue keeps it for as long as
-// somebody may mend the server. One without fails, and its caller learns why.
+// passes reports whether the call waits for an error to pass. A call with a place in the queue keeps it for as long as
+// somebody may mend the server. A call without a place fails, and its caller learns why.
 func (t *Ticket) passes(f *Failure) bool { return f.Passes || t.Arrival != 0 && f.Mendable }
 
 // tryIsOver reports whether a call that does not wait for its turn has waited out errors for long enough.
@@ -179,7 +179,7 @@ func (l *Lock) note(x *Input, t *Ticket, f *Failure) {
 	}
 }
 
-// requestDone notes that an acquire request or a check is over that named a ticket by that text.
+// requestDone notes the end of an acquire request or a check that named a ticket by that text.
 func (l *Lock) requestDone(x *Input, t *Ticket, text string, a Attempt, f *Failure) {
 	if t.Lost(a, f) {
 		if text != t.Text {

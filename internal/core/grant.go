@@ -13,7 +13,7 @@ import (
 const (
 	// WokeUp is how much sleep of the machine counts as a suspension.
 	WokeUp = 500 * time.Millisecond
-	// claimSlack is how long after the end of a grant lease the client polls that handed on.
+	// claimSlack is how long after the end of a grant lease the client that handed on polls.
 	claimSlack = 20 * time.Millisecond
 	// mostExpiries is how many grants of one call may run out on their way before the call fails.
 	mostExpiries = 5
@@ -90,8 +90,8 @@ func (l *Lock) deliver(x *Input, ticket string, g Grant) {
 func (l *Lock) offer(x *Input, t *Ticket, g Grant) {
 	switch t.state {
 	case held, ending:
-		// Dropped: a second notice of the same grant, or a late one of an earlier grant. To give that back would free what
-		// is held now. If it is a later grant, the next renewal finds out, or the release is under way.
+		// Dropped: a second notice of the same grant, or a late one of an earlier grant. To give it back would free the
+		// present hold. If it is a later grant, the next renewal finds out, or the release is under way.
 		if t.state == ending && t.Hold == nil && g.Token > t.grant.Token {
 			t.grant = g // So that Close reckons how long the server may have it.
 		}
@@ -122,8 +122,8 @@ func (g *Grant) over(now time.Time) bool {
 	return !now.Before(g.From.Add(g.Lasts-Margin(g.Lasts))) || !g.limit.IsZero() && !now.Before(g.limit)
 }
 
-// expire gives the ticket another number, because a grant to it ran out: what still comes for the old one is given back. The
-// next grant may last twice as long (R10).
+// expire gives the ticket another number, because a grant to it ran out: later grants to the old number are given back.
+// The next grant may last twice as long (R10).
 func (l *Lock) expire(x *Input, t *Ticket, next state) {
 	if !t.inDoubt.IsZero() {
 		// A request that was not answered may have taken the lock under the old number, or may do so yet.
@@ -139,7 +139,7 @@ func (l *Lock) expire(x *Input, t *Ticket, next state) {
 	x.do(Wake, &t.Call)
 }
 
-// ranOut lets a ticket wait on whose grant ran out before it was taken. counts: this must not happen too often.
+// ranOut lets a ticket wait on after a grant ran out before its call took it. counts: too many of these fail the call.
 func (l *Lock) ranOut(x *Input, t *Ticket, counts bool) {
 	next := waiting
 	if t.MinHold > 0 {
@@ -183,8 +183,8 @@ func (t *Ticket) short() bool {
 	return !t.grant.confirmed && (t.stays() || t.WithoutRenewal && t.grant.Lasts < t.Lease)
 }
 
-// stays reports whether a renewal before the call returns is to say for how long the name stays taken. Of several names that
-// is told once all are held.
+// stays reports whether a renewal before the call returns is to say for how long the name stays taken. A call for several
+// names says it once all are held.
 func (t *Ticket) stays() bool { return t.MinHold > 0 && !t.Joint }
 
 // StaysTaken reports whether the name is to stay taken after the end of the ticket for as long as the server was told. A hold
@@ -205,8 +205,8 @@ func (l *Lock) BeginConfirm(x *Input, t *Ticket, sent time.Time, aged bool) (r R
 	return r, true
 }
 
-// OnConfirmReply takes in the answer to that renewal. short is why the hold is not acknowledged as the call wants it, and left
-// for how long the server may not be believed yet.
+// OnConfirmReply takes in the reply to the renewal of BeginConfirm. short is why the hold is not acknowledged as the call
+// wants it; left is for how long the server may not be believed yet.
 func (l *Lock) OnConfirmReply(x *Input, t *Ticket, sent *Renewal, a Attempt, r *wire.Reply, f *Failure, short error, left time.Duration) {
 	if f.Err != nil {
 		if sent.Stays && f.Lost() {
@@ -238,8 +238,9 @@ func (l *Lock) OnConfirmReply(x *Input, t *Ticket, sent *Renewal, a Attempt, r *
 	}
 }
 
-// AfterConfirm says what a call does after such a renewal. After a restart it goes on until the server is old enough, and then
-// lets those go first who came first. An error that will pass is waited out, by a try for as long as by its first request.
+// AfterConfirm says what a call does after such a renewal. After a restart it goes on until the server is old enough, and
+// then lets earlier callers go first. It waits out an error that will pass; a try does so for as long as for its first
+// request.
 func (l *Lock) AfterConfirm(x *Input, t *Ticket, f *Failure, ended bool) Step {
 	if f.Err == nil {
 		l.Last = nil
@@ -267,9 +268,9 @@ func (l *Lock) AfterConfirm(x *Input, t *Ticket, f *Failure, ended bool) Step {
 	return l.pause(x, t, f)
 }
 
-// GiveWay gives a hold back whose call had to wait after a restart, because others that came before have come back to the
-// queue meanwhile: what is free then goes by the order of arrivals again. The call waits on, at its place. It returns the
-// release, which is to be sent after the next acquire request of the ticket: so that has its place when the queue is served.
+// GiveWay gives back a hold whose call had to wait after a restart, because earlier callers have come back to the queue
+// meanwhile: the lock then goes to the first arrival again. The call waits on, at its place. It returns the release,
+// which is to be sent after the next acquire request of the ticket: so that has its place when the queue is served.
 func (l *Lock) GiveWay(x *Input, t *Ticket, arrival int64) *Release {
 	if t.state != held || arrival == 0 {
 		return nil

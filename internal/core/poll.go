@@ -15,8 +15,8 @@ import (
 const (
 	// checkBatch is how many tickets one check names.
 	checkBatch = 100
-	// checkFirst is how long after an acquire request a client polls at the latest: its reply tells how many tickets wait,
-	// and only that to a check how many clients.
+	// checkFirst is how long after an acquire request a client polls at the latest. The reply to the request tells how
+	// many tickets wait; only the reply to a check tells how many clients.
 	checkFirst = 10 * time.Second
 	// soonEnough is how much later than the check that found its grant a message may come without counting as lost.
 	soonEnough = 250 * time.Millisecond
@@ -182,8 +182,8 @@ func (l *Lock) endRound(x *Input, r *Round, f *Failure) (again bool) {
 	return false
 }
 
-// checkFailed ends the waits of all tickets after a check for which Redis has an error that no retry mends. Any other error is
-// waited out by the waiters.
+// checkFailed ends the waits of all tickets if a check got an error that no retry mends. Waiters wait out any other
+// error.
 func (l *Lock) checkFailed(x *Input, f *Failure) {
 	l.Last = f.Advice
 	if l.Failures++; f.Mendable {
@@ -259,8 +259,8 @@ func (l *Lock) OnExcess(x *Input, ticket string, err error) {
 // tick go together, in few scripts, which say only whether this is so. A name with anything else to say then gets a check of
 // its own.
 
-// BeginLook names tickets as a check does, for a script that looks at several names. Where only a check of its own will do,
-// that is begun, and there are none.
+// BeginLook names tickets as a check does, for a script that looks at several names. If the name needs a check of its
+// own, it begins that instead, and there are no tickets.
 func (l *Lock) BeginLook(x *Input) []Named {
 	r := l.newRound()
 	tickets := r.next()

@@ -129,8 +129,8 @@ func (l *Lock) giveBack(x *Input, ticket string, token uint64) {
 	x.Add(Effect{Do: Send, Release: l.newRelease(ticket, token, x.Now), Flag: true})
 }
 
-// releaseUnknown ends what a ticket has under a number that it does not go by any more, when no request that names it can run
-// after that. rests: it may have adopted a hold after which the name stays taken.
+// releaseUnknown releases what a ticket may have under an old number, once no request that names that number can run any
+// more. rests: it may have adopted a hold after which the name stays taken.
 func (l *Lock) releaseUnknown(x *Input, ticket string, at time.Time, rests bool) {
 	if l.Copied {
 		return
@@ -140,7 +140,7 @@ func (l *Lock) releaseUnknown(x *Input, ticket string, at time.Time, rests bool)
 	x.Add(Effect{Do: SendLater, Release: d, At: at})
 }
 
-// newRelease notes the release of what has no ticket, and was granted, or will have been, at a time.
+// newRelease notes a release without a ticket, of a grant that was made, or will have been, by a time.
 func (l *Lock) newRelease(ticket string, token uint64, at time.Time) *Release {
 	d := &Release{Text: ticket, Token: token, held: at.Add(wire.TicketLease(ticket))}
 	if l.leaving == nil {
@@ -202,12 +202,12 @@ func (l *Lock) Unlock(x *Input, h *Hold, d *Release, held time.Duration) {
 	x.Add(Effect{Do: Send, Release: d, Flag: !l.lingers(h, held)})
 }
 
-// Linger is for how long a release is delayed at the most that may go with the next acquire request of the client.
+// Linger is the longest that a release waits to go together with the next acquire request of the client.
 const Linger = 5 * time.Millisecond
 
-// lingers reports whether the release of a hold may wait for the next acquire request. The hold was got at once, so nobody
-// waited, and so short a time ago that nobody will have come since. Of this client nobody has, as a call that waits has a check
-// to come (I5).
+// lingers reports whether the release of a hold may wait for the next acquire request. The hold was got at once, so
+// nobody waited then, and so short a time ago that nobody will have come since. No call of this client waits, as it would
+// have a check to come (I5).
 func (l *Lock) lingers(h *Hold, held time.Duration) bool {
 	return h.Ticket.Arrival == 0 && held < Linger && h.wish != fulfilled && l.NextCheck.IsZero() && !l.Checking
 }

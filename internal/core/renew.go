@@ -69,15 +69,15 @@ type Leases struct {
 	StallBy   time.Time // when the hold ends without progress; zero: it does not
 }
 
-// Margin is what a holder keeps for itself of a lease, for clocks that run apart and for the time that it takes to notice: a
+// Margin is the last part of a lease, which its holder does not use, because clocks run apart and noticing takes time: a
 // hundredth, at least 2 ms where the lease has them to spare (I4).
 func Margin(d time.Duration) time.Duration {
 	return max(d/100, min(2*time.Millisecond, d/4))
 }
 
-// renewAt is when a hold is to be renewed that was granted or renewed at a time for so long: a third of that later, since two
-// renewals may then fail before the lease is in doubt, or at the tick before of a grid that begins with the client. By that
-// they come together.
+// renewAt is when to renew a hold that was granted or renewed at a time for a lease. It is a third of the lease later, so
+// that two renewals may fail before the lease is in doubt, or at the tick before that of a grid that begins with the
+// client, so that renewals come together.
 func (l *Lock) renewAt(from time.Time, lasts time.Duration) time.Time {
 	due := from.Add(lasts / 3)
 	if tick := lasts / grid; tick > 0 {
@@ -145,8 +145,8 @@ func (l *Lock) OnHoldTimer(x *Input, h *Hold, v Leases) {
 	l.holdTimer(x, h, next, false)
 }
 
-// attend sees that the client hears of a release by force once the hold has lasted for some time, and returns when to look
-// again. What is released by force while that is not heard is found by the next renewal.
+// attend subscribes to releases by force once the hold has lasted for some time, and returns when to look again. Without
+// a subscription the next renewal finds a release by force.
 func (l *Lock) attend(x *Input, h *Hold, next time.Time) time.Time {
 	if at := h.Ticket.grant.From.Add(attendAfter); x.Now.Before(at) {
 		return times.Earlier(next, at)
@@ -183,14 +183,14 @@ func (l *Lock) Lose(x *Input, h *Hold, cause error) {
 	}
 }
 
-// stop ends the timer of the hold, because the hold ends, and the way of its owner's calls to it.
+// stop ends the timer of a hold that ends, and lets its owner's calls enter it no more.
 func (l *Lock) stop(x *Input, h *Hold) {
 	l.disown(h)
 	x.do(StopHold, &h.Ticket.Call)
 }
 
-// lossOf is the cause for which the server refused a hold. The server remembers one lease that ran out; by the clock of this
-// machine it is known of all.
+// lossOf is why the server refused a hold. The server remembers only one lease that ran out; the clock of this machine
+// tells of all.
 func (h *Hold) lossOf(now time.Time, r *wire.Head) error {
 	switch {
 	case !now.Before(h.Lasts.Deadline):
@@ -244,8 +244,8 @@ func (t *Ticket) renewal(now time.Time, grantLease time.Duration) Renewal {
 	return r
 }
 
-// NextRenewal is what the hold is to be renewed to by an attempt. Where that makes the lease shorter it counts as short from now
-// on, as the server may make it so though no answer comes (I4).
+// NextRenewal is the renewal that an attempt is to send for the hold. If it shortens the lease, the lease counts as
+// shorter from now on: the server may shorten it though no reply comes (I4).
 func (l *Lock) NextRenewal(x *Input, h *Hold, a Attempt) Renewal {
 	r := h.Ticket.renewal(a.Sent, l.GrantLease)
 	if u := h.until(a.Sent, r.Lasts, a.Slept, false); r.Idle && h.Ticket.state == held && u.Deadline.Before(h.Lasts.Deadline) {
@@ -409,7 +409,7 @@ func (l *Lock) wished(x *Input, h *Hold, sent *Renewal, wanted bool) {
 	}
 }
 
-// OnWanted tells the holders that a message is about, which are those with a token up to that.
+// OnWanted tells the holders that a message is about: all with a token up to the one in the message.
 func (l *Lock) OnWanted(x *Input, token uint64) {
 	for _, t := range l.tickets.All() {
 		if t.Hold != nil && t.state == held && t.Hold.Token <= token {

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// unheardEvery is how often a client polls that is not subscribed.
+	// unheardEvery is how often a client without a subscription polls.
 	unheardEvery = 100 * time.Millisecond
 	// pollEvery is how long a client without subscriptions pauses between two polls at the least: the head of the queue,
 	// and the n-th n times as long. As time goes by, that becomes a pollShare of how long nothing has changed. It is never
@@ -22,13 +22,14 @@ const (
 	lookClient = 5 * time.Millisecond
 	// lookTick is how far apart the moments are at which the polls of a client come together.
 	lookTick = lookEvery / 32
-	// frontRow is how many may be ahead of a ticket, the holder among them, whose client polls at the moment the present lease ends.
+	// frontRow is how many may be ahead of a ticket, the holder among them, for its client to poll when the present lease
+	// ends.
 	frontRow = 8
 	// frontStep is how much later each of them polls than the one before.
 	frontStep = 5 * time.Millisecond
 	// freeAgain is when to poll for a lock that is free with a queue, and without a mark that says when.
 	freeAgain = 20 * time.Millisecond
-	// eventSpread is how long the polls of all clients are spread over that wait for the same time.
+	// eventSpread is the time over which the polls of clients that wait for the same moment are spread.
 	eventSpread = 50 * time.Millisecond
 	// pingTime is how long a ping may take before the connection counts as broken.
 	pingTime = time.Second
