@@ -11,9 +11,9 @@ import (
 
 // A Clock knows what time it is at the server, within bounds, from the replies that came.
 //
-// A script reads the server's time between the moment its request was sent and that at which the reply
-// came. So the server's clock shows at least that time when the reply is here, and what happened at a
-// later time of the server happened at least so much later than the sending.
+// A script reads the server's time after its request was sent and before the reply came. So the server's clock shows at
+// least that time when the reply is here. And what happened at a later time of the server happened at least that much
+// later than the sending.
 type Clock struct {
 	newest atomic.Pointer[reading]
 	peak   Peak // the highest time that it showed, or by which an arrival was reckoned, in µs
@@ -68,8 +68,8 @@ func (p *Peak) Raise(to uint64) {
 	}
 }
 
-// AtLeast returns a lower bound of what the server's clock shows when the local clock shows t: what runs after t runs at a
-// later time of the server. It is 0 when there was no reply yet.
+// AtLeast returns a lower bound of the server's clock when the local clock shows t: a request sent after t runs at a
+// later time of the server. It is 0 before the first reply.
 func (c *Clock) AtLeast(t time.Time) int64 {
 	r := c.newest.Load()
 	if r == nil {
@@ -89,16 +89,16 @@ func (c *Clock) about() (time.Time, bool) {
 	return time.UnixMicro(r.server).Add(time.Since(middle)), true
 }
 
-// Steady is about, unless the clock has stepped back: then the server gives arrivals that are ahead of it, until it has
-// caught up.
+// Steady is about, unless the clock has stepped back: then the server gives arrivals later than its clock, until the
+// clock has caught up.
 func (c *Clock) Steady() (time.Time, bool) {
 	now, ok := c.about()
 	return now, ok && now.UnixMicro() > int64(c.peak.Load())-backStep.Microseconds()
 }
 
-// Since returns a local time that is not after the server's time at, nor after the moment at which the
-// news of it was received, and what lease.Slept said at the time from which that was reckoned. Where there was no reply yet
-// nobody can tell how old the news is: it is as if the machine had slept since.
+// Since returns a local time that is neither after the server's time at, nor after the news of it came. It also returns
+// what lease.Slept said at the time from which that was reckoned. Before the first reply nobody can tell how old the news
+// is: it is as if the machine had slept since.
 func (c *Clock) Since(at int64, received time.Time) (time.Time, time.Duration) {
 	r := c.newest.Load()
 	if r == nil {

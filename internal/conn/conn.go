@@ -1,5 +1,5 @@
-// Package conn is all that knows rueidis: the servers that a client talks to, its connections to them, and the scripts that
-// go over these. It knows nothing of queues. What listens on a channel is a [Subscriber].
+// Package conn is all that knows rueidis: the servers that a client talks to, its connections to them, and the scripts
+// that it sends. It knows nothing of queues. A [Subscriber] listens on a channel.
 //
 // Callbacks on the reader of a connection never block. What runs in the background is waited for by [Servers.Close].
 package conn
@@ -31,10 +31,11 @@ type Options struct {
 	WithoutHello     bool                 // connections begin with no HELLO, and with nothing else that proxies may not know
 	Hear             func(message string) // told of what comes on the client's own channel, on the reader of a connection
 	Flush            func()               // called after all timers that were due at one moment
-	// Copied is told that the client of this identity is a copy of another one. Until the client has another, nothing is sent.
+	// Copied is told that another client has this identity, because its process was copied. Nothing is sent until the
+	// client has another one.
 	Copied func(id string)
-	// TwoMasters is told that two connections of the client see two masters with different data, at most once for each new
-	// connection; nil if nobody wants to know.
+	// TwoMasters is told that two connections of the client see two masters with different data, at most once for each
+	// new connection; nil if nobody wants to know.
 	TwoMasters func(error)
 	// Requests, if not nil, is told how each round trip to a server went, with nil as the error if it was answered.
 	Requests func(server string, took time.Duration, err error)
@@ -67,8 +68,8 @@ type Servers struct {
 
 	life context.Context // ends when everything in the background is to stop
 	kill context.CancelFunc
-	// Patient is the context of requests that no call's context ends. It never ends where they end with the client's own
-	// connections, which costs less; else with its life.
+	// Patient is the context of requests that no call's context ends. With the client's own connections it never ends,
+	// which costs less: they end with these. Else it ends with the client's life.
 	Patient context.Context
 
 	flights *flights
@@ -117,8 +118,8 @@ func Dial(o Options) (*Servers, error) {
 	return c, nil
 }
 
-// places is how many commands may be under way on a connection with such a ring before one might have to wait for its place.
-// A quarter of the ring is for pings, and for what is no script.
+// places is how many commands may be under way on a connection with a ring of that size before one might have to wait for
+// its place. A quarter of the ring is for pings, and for commands that are no scripts.
 func places(scale int) int32 {
 	const least, most = 1, 20 // Less is rueidis' own default, and more than that is no bound.
 	if scale < least || scale > most {
@@ -127,7 +128,7 @@ func places(scale int) int32 {
 	return max(1, int32(1)<<scale*3/4)
 }
 
-// On talks to the servers by the caller's connections, which stay open.
+// On talks to the servers over the caller's connections, which stay open.
 func On(rc rueidis.Client, o Options) *Servers {
 	c := newServers(rc, rc, o)
 	c.Patient = c.life
@@ -173,7 +174,7 @@ func newServers(commands, side rueidis.Client, o Options) *Servers {
 // Options are what the client wants of its connections.
 func (c *Servers) Options() Options { return c.opts }
 
-// serverName is what to call the server where there is one, or is not known which.
+// serverName is what to call the server if there is one, or if it is not known which.
 func serverName(rc rueidis.Client, o rueidis.ClientOption) string {
 	if set := o.Sentinel.MasterSet; set != "" {
 		return set
@@ -225,12 +226,12 @@ const (
 	askSentinels = time.Second
 	// buffers of a connection: scripts and messages are short.
 	bufferBytes = 32 << 10
-	// ringScale and sideRing are of how many requests wait for their answers on one connection at once, as a power of two:
-	// a caller beyond waits for one to be answered. rueidis makes room for them ahead, 400 bytes each; by default that
-	// is 400 KiB a connection. A batch counts as one.
+	// ringScale and sideRing are how many requests may wait for their replies on one connection, as a power of two: a
+	// further caller waits until one is answered. rueidis allocates 400 bytes for each in advance; by default that is 400
+	// KiB a connection. A batch counts as one.
 	ringScale = 8
 	sideRing  = 6
-	// mostMoves is how often a request is sent on from node to node before it fails with what the last one said.
+	// mostMoves is how often a request is sent on from node to node before it fails with the last node's error.
 	mostMoves = 8
 )
 
@@ -243,7 +244,7 @@ func commandOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
 	o.PipelineMultiplex = -1 // One connection a node keeps requests in order (R1).
 	o.DisableCache = true
 	o.DisableRetry = true // Repeats are this package's own: it knows which request may run twice.
-	// A server that sends a request on for ever, as one without the right to ASKING, is not asked for ever.
+	// A request that servers send on for ever, as without the right to ASKING, is given up.
 	o.ClusterOption.MaxMovedRedirections = cmp.Or(o.ClusterOption.MaxMovedRedirections, mostMoves)
 	o.BlockingPipeline = 0 // The default is above every batch here: a batch stays on the connection, too.
 	o.ConnWriteTimeout = cmp.Or(o.ConnWriteTimeout, AnswerTime)
@@ -263,8 +264,8 @@ func commandOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
 	return o
 }
 
-// sideOption is for renewals and subscriptions: an answer that does not come is noticed sooner there, and an idle connection
-// is asked no more seldom than by default.
+// sideOption is for renewals and subscriptions: a missing reply is noticed sooner there, and an idle connection is asked
+// at least as often as by default.
 func sideOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
 	o.RingScaleEachConn = cmp.Or(o.RingScaleEachConn, sideRing)
 	o.BlockingPoolSize = 0 // It has the subscriptions and the waits for replicas; used up, it would stop them.
@@ -274,7 +275,7 @@ func sideOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
 	return o
 }
 
-// Spawn runs f in the background, and reports whether it does: not after the client was closed.
+// Spawn runs f in the background, and reports whether it does: it does not after the client was closed.
 func (c *Servers) Spawn(f func()) bool {
 	c.workMu.Lock()
 	defer c.workMu.Unlock()
@@ -299,8 +300,8 @@ func (c *Servers) Rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// InBackground runs f, and comes back early if ctx ends; f then goes on by itself. Where ctx cannot end,
-// f runs on the caller's goroutine.
+// InBackground runs f, and comes back early if ctx ends; f then goes on by itself. If ctx cannot end, f runs on the
+// caller's goroutine.
 func InBackground[T any](ctx context.Context, c *Servers, f func() (T, error)) (T, error) {
 	if ctx.Done() == nil {
 		return f()

@@ -9,9 +9,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// rueidis gives out connections that nobody else uses from a pool, and waits for one, whatever anybody's context says, where
-// the pool is used up. That happens on a caller's client: its own blocking commands, and other clients on it, use the same
-// pool. So a connection is asked for in the background. What nobody wants any more when it comes goes back at once.
+// rueidis gives out connections that nobody else uses from a pool. If the pool is used up it waits for one, whatever any
+// context says. That happens on a caller's client: its own blocking commands, and other clients on it, use the same pool.
+// So a connection is asked for in the background. If nobody wants it any more when it comes, it goes back at once.
 
 // A dedication is a connection that nobody else uses until it is released.
 type dedication struct {
@@ -19,7 +19,7 @@ type dedication struct {
 	release func()
 }
 
-// dedications are those of one node that are asked for.
+// dedications are the connections of one node that are asked for.
 type dedications struct {
 	mu     sync.Mutex // guards the fields below; nothing is called under it
 	wanted []chan dedication
@@ -69,7 +69,7 @@ func (o *dedications) want(side rueidis.Client) chan dedication {
 	return comes
 }
 
-// ask takes a connection for the first who wants one.
+// ask takes a connection for the first goroutine that wants one.
 func (o *dedications) ask(side rueidis.Client) {
 	var d dedication
 	d.conn, d.release = side.Dedicate()
@@ -87,7 +87,7 @@ func (o *dedications) ask(side rueidis.Client) {
 	first <- d
 }
 
-// leave wants a connection no more, and reports false if it is there.
+// leave gives up the wish for a connection, and reports false if the connection is there.
 func (o *dedications) leave(comes chan dedication) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// errUnbegun is the error of a request that a client which closes does not send any more.
+// errUnbegun is the error of a request that a closing client does not send any more.
 var errUnbegun = fmt.Errorf("not sent: %w", rueidis.ErrClosing)
 
 // Unsent reports whether an error says that there was no connection, or that the client was closed before, so nothing was
@@ -24,7 +24,7 @@ func Unsent(err error) bool {
 	return errors.Is(err, errUnbegun) || errors.As(err, &none) || errors.As(err, &op) && op.Op == "dial"
 }
 
-// Answered reports whether an error is an answer of the server, after which the request is over.
+// Answered reports whether an error is a reply of the server, after which the request is over.
 func Answered(err error) bool {
 	_, ok := rueidis.IsRedisErr(err)
 	return ok
@@ -36,7 +36,7 @@ var passing = []string{
 	"LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "MOVED", "ASK", "UNKILLABLE", "READONLY", "UNBLOCKED", "NOREPLICAS",
 }
 
-// hints say which setting mends what Redis refuses.
+// hints say which setting lets Redis accept what it refuses.
 var hints = []struct{ sign, hint string }{
 	{"NOPERM", "the user lacks a right: see docs/deploy.md for the ACL line"},
 	{"The user executing the script can't", "the user lacks a right that the scripts need: see docs/deploy.md for the ACL line"},
@@ -102,7 +102,7 @@ func Mendable(err error) bool {
 	return Transient(err) || ok && codeOf(redisErr.Error()) == "MISCONF"
 }
 
-// A retold is an error in other words than its own.
+// A retold is an error with another text.
 type retold struct {
 	error
 	text string
@@ -111,7 +111,7 @@ type retold struct {
 func (e retold) Error() string { return e.text }
 func (e retold) Unwrap() error { return e.error }
 
-// Advise adds to an error of Redis what to change.
+// Advise adds to an error of Redis which setting to change.
 func Advise(err error) error {
 	if errors.Is(err, rueidis.ErrClosing) {
 		return lease.ErrClosed
@@ -134,7 +134,7 @@ func Advise(err error) error {
 	return err
 }
 
-// Unsure is an error that says, if that is so, that a request may have run.
+// Unsure is an error that says so if a request may have run.
 func Unsure(unsure bool, err error) error {
 	if unsure {
 		return fmt.Errorf("%w: %w", lease.ErrOutcomeUnknown, err)
@@ -142,8 +142,8 @@ func Unsure(unsure bool, err error) error {
 	return err
 }
 
-// GaveUp is the error of a call that has ended between two attempts: of its context, without an answer, or of its client. last
-// is the last error that it has waited out, nil if there was none.
+// GaveUp is the error of a call that has ended between two attempts: of its context, without a reply, or of its client.
+// last is the last error that it has waited out, nil if there was none.
 func GaveUp(ctx context.Context, ended, last error) error {
 	if ctx.Err() != nil {
 		ended = fmt.Errorf("%w: %w", lease.ErrUnavailable, ended)

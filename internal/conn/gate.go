@@ -73,7 +73,7 @@ func (g *gate) enter(ctx context.Context, address string) (int, error) {
 	}
 }
 
-// hastily marks a context with which nothing waits in enter: its request has waited in await, and may count as sent by now.
+// hastily marks a context whose requests do not wait in enter: they have waited in await, and may count as sent by now.
 type hastily struct{}
 
 // hasty is the context of requests that have waited in await.
@@ -86,7 +86,7 @@ func (g *gate) failure(address string) error {
 	return g.doors[address].err
 }
 
-// await waits as enter does, and tries nothing. So it is known of a call that ends meanwhile that nothing was sent for it.
+// await waits as enter does, and tries nothing. So a call that ends meanwhile knows that nothing was sent for it.
 func (g *gate) await(ctx context.Context, address string) error {
 	for {
 		g.mu.Lock()
@@ -188,7 +188,7 @@ const (
 	over                  // it was closed, or broke
 )
 
-// A tried is a connection that tells its gate how it does.
+// A tried is a connection that reports to its gate how it does.
 type tried struct {
 	net.Conn
 	gate    *gate
@@ -199,8 +199,8 @@ type tried struct {
 	refused atomic.Bool // the login
 }
 
-// Read notes the first reply to a command. The first write is for the login, which also a server answers that has no place
-// for the client. An error is no sign either: a server that was demoted gives it.
+// Read notes the first reply to a command. The first write is for the login, which a server also answers when it has no
+// place for the client. An error is no sign either: a server that was demoted answers with one.
 func (t *tried) Read(b []byte) (int, error) {
 	n, err := t.Conn.Read(b)
 	if t.state.Load() == unproven && (bytes.HasPrefix(b[:n], []byte("-WRONGPASS")) || bytes.HasPrefix(b[:n], []byte("-NOAUTH"))) {
@@ -215,8 +215,8 @@ func (t *tried) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write counts what is written until then. After a refused login nothing is a command: before rueidis closes such a connection
-// it sends a PING, which a server answers that lets in who has no name.
+// Write counts the writes before that. After a refused login nothing is a command: before rueidis closes such a
+// connection it sends a PING, and a server that lets in unnamed users answers that.
 func (t *tried) Write(b []byte) (int, error) {
 	if t.state.Load() == unproven && !t.refused.Load() {
 		t.writes.Add(1)
@@ -228,7 +228,7 @@ func (t *tried) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the connection. One that has done its work is no failure.
+// Close closes the connection. This is no failure if it has carried a reply.
 func (t *tried) Close() error {
 	if !t.state.CompareAndSwap(proven, over) {
 		t.broke(errUseless)
@@ -243,5 +243,5 @@ func (t *tried) broke(err error) {
 	}
 }
 
-// errUseless is why there is no connection where the client itself has closed the last one, as that did no work.
+// errUseless is why there is no connection if the client itself has closed the last one, because it carried no reply.
 var errUseless = errors.New("a connection was made, and refused")

@@ -13,15 +13,15 @@ import (
 	"github.com/headwaiter/headwaiter/internal/calls"
 )
 
-// How a connection begins. rueidis begins each with HELLO, also one that is to speak RESP2 (AlwaysRESP2), and fails where
-// that is refused in other words than those of Redis. Proxies refuse it in words of their own (Envoy), or close the
-// connection at each command that they do not know (twemproxy). So Dial tries up to three ways of beginning:
+// How a connection begins. rueidis begins each with HELLO, also a connection that is to speak RESP2 (AlwaysRESP2). It
+// fails if that is refused in other words than those of Redis. Proxies refuse it in words of their own (Envoy), or close
+// the connection at each command that they do not know (twemproxy). So Dial tries up to three ways of beginning:
 //
 //	with HELLO                   as rueidis does it
 //	without it, in RESP2         after a refusal of HELLO: a PING is sent in its place
 //	and with nothing but that    after a connection that was closed: no CLIENT and no CLUSTER either
 
-// bare are options with which rueidis sends nothing that a proxy may not know: no HELLO, no CLIENT, no CLUSTER.
+// bare are options for which rueidis sends nothing that a proxy may not know: no HELLO, no CLIENT, no CLUSTER.
 func bare(o rueidis.ClientOption) rueidis.ClientOption {
 	o.AlwaysRESP2, o.ForceSingleClient = true, true
 	o.ClientSetInfo, o.ClientName = rueidis.DisableClientSetInfo, ""
@@ -59,7 +59,7 @@ func (r *refused) Error() string {
 }
 func (r *refused) Unwrap() error { return r.err }
 
-// attempt makes a client of rueidis. Where it fails, g is the first reply, if that was a refusal or was missing.
+// attempt makes a client of rueidis. If it fails, g is the first reply, if that was a refusal or was missing.
 func (s *sockets) attempt(o rueidis.ClientOption) (rc rueidis.Client, g *greeting, err error) {
 	s.resp2.Store(o.AlwaysRESP2)
 	s.refused.Store(nil)
@@ -98,7 +98,7 @@ func (s *sockets) connected(ctx context.Context, o *rueidis.ClientOption) (rueid
 }
 
 // closed is for a connection that was closed at HELLO. A server that was just stopped closes it too, and may be one of a
-// cluster: so it counts only if a bare connection is served, and another one with HELLO is closed after that.
+// cluster. So it counts only if a bare connection is served, and another one with HELLO is closed after that.
 func (s *sockets) closed(o *rueidis.ClientOption, why error) (rueidis.Client, error) {
 	served, g, err := s.attempt(bare(*o))
 	switch {
@@ -117,7 +117,7 @@ func (s *sockets) closed(o *rueidis.ClientOption, why error) (rueidis.Client, er
 	return served, nil
 }
 
-// alike is o with the way of beginning that another has found out.
+// alike is o with the way of beginning that another connection has found out.
 func alike(o, found rueidis.ClientOption) rueidis.ClientOption {
 	if IsBare(found) {
 		return bare(o)
@@ -126,7 +126,7 @@ func alike(o, found rueidis.ClientOption) rueidis.ClientOption {
 	return o
 }
 
-// said is an error of rueidis with what the server said, where rueidis has lost that.
+// said is an error of rueidis with the text of the server, if rueidis has lost that.
 func said(g *greeting, err error) error {
 	if g == nil || Answered(err) {
 		return err
@@ -134,8 +134,8 @@ func said(g *greeting, err error) error {
 	return &refused{g, err}
 }
 
-// greet replaces the HELLO that a connection begins with by a PING, whose answer rueidis takes for the answer to it. Before it
-// there is at most an AUTH. It returns what to send of what was written so far.
+// greet replaces the HELLO that a connection begins with by a PING; rueidis takes the reply to the PING for the reply to
+// HELLO. Before it there is at most an AUTH. It returns what to send of the bytes written so far.
 func (s *socket) greet(b []byte) []byte {
 	s.unsent = append(s.unsent, b...)
 	rest := s.unsent
@@ -191,8 +191,8 @@ func firstCommand(b []byte) (command []byte, name string) {
 	return b[:end], name
 }
 
-// heed notes the first reply on a connection, where it is an error, or that there is none. A server with too many clients
-// says so and closes the connection: rueidis then tells of the end alone.
+// heed notes the first reply on a connection, if it is an error, or that there is none. A server with too many clients
+// says so and closes the connection: rueidis then reports only the end.
 func (s *socket) heed(b []byte, err error) {
 	g := &greeting{address: s.address}
 	switch {
@@ -218,7 +218,7 @@ func (s *socket) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// unwritten notes what the server has said where it closed the connection before it had read anything.
+// unwritten notes what the server has said if it closed the connection before it had read anything.
 func (s *socket) unwritten() {
 	if s.heard.Swap(true) {
 		return
@@ -229,5 +229,5 @@ func (s *socket) unwritten() {
 	s.heed(room[:n], err)
 }
 
-// lastWords is how long a reply may take on a connection that is closed already: it has come, or never will.
+// lastWords is how long to wait for a reply on a closed connection: it has come, or never will.
 const lastWords = 100 * time.Millisecond

@@ -13,7 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// scanStep is how many keys one SCAN goes over: some tenths of a millisecond of the server's time.
+// scanStep is how many keys one SCAN goes over: some tenths of a millisecond of server time.
 const scanStep = 500
 
 // Masters returns the nodes that have slots, or the one that there is.
@@ -36,7 +36,7 @@ func (c *Servers) Masters(ctx context.Context) ([]*Node, error) {
 }
 
 // Field returns a field of each of some hashes, for people to read. It asks all nodes at the same time and waits for
-// [SlowAnswer] at the most: a node that is silent has nothing, and holds up none of the others.
+// [SlowAnswer] at most. A node that is silent has nothing, and holds up none of the others.
 func (c *Servers) Field(ctx context.Context, keys []string, field string) []string {
 	values := make([]string, len(keys))
 	batches := make(map[*Node][]int)
@@ -76,7 +76,7 @@ func (c *Servers) fields(keys []string, which []int, field string) []rueidis.Red
 	return c.commands.DoMulti(noDeadline{ctx}, cmds...)
 }
 
-// Scan takes one step over the keys of a node, and repeats it, for as long as limit, while what goes wrong passes by itself.
+// Scan takes one step over the keys of a node. It repeats the step for up to limit while errors pass by themselves.
 func (c *Servers) Scan(
 	ctx context.Context, n *Node, cursor uint64, match string, limit time.Duration,
 ) (keys []string, next uint64, err error) {
@@ -109,7 +109,7 @@ func (c *Servers) Scan(
 	}
 }
 
-// introduce lets rueidis find a node that it does not know as a master yet, by a request for something that it has.
+// introduce lets rueidis find a node that it does not know as a master yet, by a request for a key that the node has.
 func (c *Servers) introduce(ctx context.Context, n *Node) {
 	for i := range lua.Slots {
 		key := fmt.Sprintf("%s:lock:{%d}", c.opts.Prefix, i)

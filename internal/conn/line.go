@@ -41,8 +41,8 @@ func (l *listener) open() (*line, error) {
 	return &line{conn, lost, epoch}, nil
 }
 
-// connection makes a line and serves it, and those that take its place, until the last of them breaks. It returns false when
-// there is nothing to listen to any more.
+// connection makes a line and serves it, and the lines that take its place, until the last of them breaks. It returns
+// false when there is nothing to listen to any more.
 func (l *listener) connection() bool {
 	if l.over() {
 		return false
@@ -122,8 +122,8 @@ func (l *listener) serve(now *line) (next *line) {
 	}
 }
 
-// adopt subscribes on another line to all that is wanted, and lets it take the place of the present one when all of that is
-// confirmed. It reports whether it has; if not, the other line is closed.
+// adopt subscribes on another line to all that is wanted. When all of it is confirmed the other line takes the place of
+// the present one. It reports whether that is so; if not, the other line is closed.
 func (l *listener) adopt(now, next *line) bool {
 	l.mu.Lock()
 	l.coming, l.spare, l.unsure = next.epoch, next.conn, l.servers.Sharded
@@ -196,7 +196,8 @@ func (l *listener) joinedLocked(sub *subscription, kind string) {
 	}
 }
 
-// change lets a line take the place of another, and closes that. Where it is not in doubt, what it still brings counts.
+// change lets a line take the place of another, and closes the other. If the old line is not in doubt, its last messages
+// count.
 func (l *listener) change(now, next *line) {
 	var confirmed, gone []Subscriber
 	l.mu.Lock()

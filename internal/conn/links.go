@@ -73,7 +73,7 @@ func (l *links) answered(key, link string, made bool) {
 	l.made[key] = slices.DeleteFunc(l.made[key], func(other string) bool { return other == link })
 }
 
-// forget is for a client with another identity, whose keys are others.
+// forget is for a client with a new identity, which has other keys.
 func (l *links) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,19 +89,19 @@ type introduction struct {
 	now *meeting   // under way; nil if there is none
 }
 
-// met says when the client was introduced, and how many changes there were before.
+// met is when the client was introduced, and how many changes of connections there had been.
 type met struct {
 	changes uint64
 	at      time.Time
 }
 
-// A meeting is one introduction, for all who wait for it.
+// A meeting is one introduction, for all requests that wait for it.
 type meeting struct {
 	over chan struct{}
 	err  error // set before the end
 }
 
-// known reports whether the client needs no introduction.
+// known reports whether the client needs no introduction now.
 func (n *Node) known(now time.Time) bool {
 	m := n.intro.met.Load()
 	return m != nil && m.changes == n.intro.changes.Load() && now.Sub(m.at) < linkFresh || n.servers.links.state.Load() != linksMade
@@ -127,8 +127,8 @@ func (n *Node) introducedBeside(ctx context.Context, conn pipeline) error {
 	return n.introduce(ctx, conn)
 }
 
-// introduce says at the node who the client is, and makes a link. It does so by the connection that waits for it, the first
-// of several, so that it takes no longer where another one is silent. Any will do: a copy has none of them.
+// introduce says at the node who the client is, and makes a link. It does so by the connection that waits for it, the
+// first of several, so that a silent one elsewhere does not slow it down. Any will do: a copy has none of them.
 func (n *Node) introduce(ctx context.Context, rc pipeline) error {
 	c, i := n.servers, &n.intro
 	i.mu.Lock()
@@ -163,8 +163,8 @@ func (n *Node) introduce(ctx context.Context, rc pipeline) error {
 	}
 }
 
-// meet is introduce for one who was called id. It begins again where a connection was replaced meanwhile: the number may be of
-// the one before, which a copy had too.
+// meet is introduce for a client that was called id. It begins again if a connection was replaced meanwhile: the number
+// may be of the old one, which a copy had too.
 func (n *Node) meet(id string, rc pipeline) error {
 	c := n.servers
 	key, ok := c.linkKey(id, n)
@@ -221,7 +221,7 @@ func (n *Node) number(rc pipeline) (int64, error) {
 	return rc.DoMulti(c.Patient, rc.B().ClientId().Build())[0].ToInt64()
 }
 
-// say runs the script.
+// say runs the script of an introduction.
 func (n *Node) say(rc pipeline, key string, args []string) (string, error) {
 	c := n.servers
 	if !c.flights.begin() {
@@ -252,8 +252,8 @@ func (c *Servers) introduction(link string, own []string) []string {
 	return append([]string{c.opts.Who, strconv.FormatInt(whoLasts.Milliseconds(), 10), link}, own...)
 }
 
-// linkKey is the key of the client's links at a node, which copies of it have in common. It is false for a node of a cluster
-// that has no slots.
+// linkKey is the key of the client's links at a node; all copies of it have the same key. It is false for a node of a
+// cluster that has no slots.
 func (c *Servers) linkKey(id string, n *Node) (string, bool) {
 	if !c.Clustered() {
 		return lua.ClientKey(c.opts.Prefix, id), true

@@ -85,7 +85,7 @@ func (l *listener) Want(s Subscriber) {
 	}
 }
 
-// subscriptionLocked wants a channel, and sees that it is subscribed to.
+// subscriptionLocked wants a channel, and has it subscribed to.
 func (l *listener) subscriptionLocked(channel string, s Subscriber) *subscription {
 	sub := l.channels[channel]
 	if sub == nil {
@@ -189,7 +189,7 @@ func (l *listener) over() bool {
 	return true
 }
 
-// introduce lets rueidis find the node, by a request for something that it has: it follows that where it leads.
+// introduce lets rueidis find the node, by a request for a key that it has: rueidis follows that where it leads.
 func (l *listener) introduce() {
 	l.mu.Lock()
 	key := ""
@@ -208,8 +208,8 @@ func (l *listener) introduce() {
 	}
 }
 
-// sure asks the node what it has, where there is a doubt, and reports whether it answered. A replica lets clients
-// subscribe as its master does, so a master that has become one would not be found out otherwise.
+// sure asks the node what it has, if that is in doubt, and reports whether it answered. A replica lets clients subscribe
+// as its master does, so a master that has become one would not be found out otherwise.
 func (l *listener) sure(conn rueidis.DedicatedClient) bool {
 	l.mu.Lock()
 	unsure := l.unsure
@@ -226,7 +226,7 @@ func (l *listener) sure(conn rueidis.DedicatedClient) bool {
 	return true
 }
 
-// subscribe subscribes to channels, and reports whether the connection is still good for something.
+// subscribe subscribes to channels, and reports whether the connection can still be used.
 func (l *listener) subscribe(conn rueidis.DedicatedClient, channels []string) bool {
 	l.servers.Subscribes.Add(uint64(len(channels)))
 	if l.servers.Sharded {
@@ -284,7 +284,7 @@ func (l *listener) unsent(channel string) {
 	}
 }
 
-// moveOn sends the subscribers whose slots are at another node there.
+// moveOn sends subscribers to another node if their slots are there.
 func (l *listener) moveOn() {
 	routes := l.servers.routes
 	if !l.servers.Sharded {
@@ -371,8 +371,8 @@ func (l *listener) silence() {
 	}
 }
 
-// onMessage hands a message to its subscriber. It runs on the reader of the connection. What a connection brings
-// that was given up is left to the check that follows. While one replaces another a message may come twice.
+// onMessage hands a message to its subscriber. It runs on the reader of the connection. Messages of a connection that was
+// given up are left to the check that follows. While one connection replaces another a message may come twice.
 func (l *listener) onMessage(epoch int, m rueidis.PubSubMessage) {
 	received := time.Now()
 	if m.Channel == l.servers.own() {

@@ -11,9 +11,9 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// masters find out that one address leads to two masters with different data, as a balancer in front of two servers does. Each
-// grants the same lock, and what one has granted the other calls forgotten. A server that has restarted empty looks alike to
-// whoever compares what it was with what it is, so only connections that are open at the same time are compared. Clusters and
+// masters find out that one address leads to two masters with different data, as a balancer in front of two servers does.
+// Both grant the same lock, and each says that the other's grants are forgotten. A server that has restarted empty looks
+// alike in a comparison over time, so only connections that are open at the same time are compared. Clusters and
 // sentinels are not looked at: there the clients know each server by its own address.
 type masters struct {
 	servers *Servers
@@ -25,8 +25,8 @@ func (m *masters) changed() uint64 {
 	return m.servers.sockets.change("") + m.servers.hearing.change("")
 }
 
-// differ compares the connections for commands and for renewals, and returns what they see if these are two masters. first is
-// what the one for commands has said, empty where it does not tell.
+// differ compares the connections for commands and for renewals, and returns what they see if these are two masters.
+// first is the answer on the one for commands, empty if it does not tell.
 func (m *masters) differ(first string) error {
 	c := m.servers
 	if first == "" || c.sockets == nil || c.hearing == nil || c.commands.Mode() != rueidis.ClientModeStandalone {
@@ -44,8 +44,8 @@ func (m *masters) differ(first string) error {
 		"use an address that leads to one of them alone", c.name, one, two)
 }
 
-// look tells of two masters, if connections were made or have ended since the last look. It refuses nothing: a holder goes on
-// until its lease is over, or a renewal is refused.
+// look reports two masters, if connections were made or have ended since the last look. It refuses nothing: a holder goes
+// on until its lease is over, or a renewal is refused.
 func (m *masters) look() {
 	c := m.servers
 	if c.sockets == nil || c.hearing == nil || c.opts.TwoMasters == nil || m.looked.Swap(m.changed()) == m.changed() {

@@ -49,10 +49,10 @@ func newNode(c *Servers, address string) *Node {
 // begin notes that a command is under way, and returns how many are.
 func (n *Node) begin() int32 { return n.said.begin(n.servers, n.servers.answerTime) }
 
-// A traffic is what goes over one connection to a node. rueidis has a time limit for a command that is alone on its connection.
-// In a pipeline none has one: whether the connection lives is asked each [pingEvery]. A connection is a pipeline from the first
-// two commands on that overlap, whoever sent them. So here the time since the last answer is looked at while commands are under
-// way.
+// A traffic is the commands on one connection to a node. rueidis has a time limit for a command that is alone on its
+// connection. It has none for commands in a pipeline, and asks only each [pingEvery] whether the connection lives. A
+// connection is a pipeline from the first two commands that overlap, whoever sent them. So a traffic watches the time
+// since the last reply while commands are under way.
 type traffic struct {
 	flying   atomic.Int32  // commands under way
 	piped    atomic.Bool   // several of these were at once
@@ -77,7 +77,7 @@ func (t *traffic) begin(c *Servers, limit time.Duration) int32 {
 	return flying
 }
 
-// unobserved reports whether nobody observed it yet.
+// unobserved reports whether nobody observed the traffic yet, and claims that.
 func (t *traffic) unobserved() bool {
 	return !t.observed.Load() && t.observed.CompareAndSwap(false, true)
 }
@@ -103,10 +103,10 @@ func (t *traffic) listen(now time.Time, all *timers.Timers, limit time.Duration,
 // Sluggish reports whether an answer may take so long that a call should not wait for it on its own goroutine.
 func (n *Node) Sluggish() bool { return n.slow.Load() || n.servers.sockets == nil }
 
-// Attempt is one that may take as long as budget to reach the node.
+// Attempt is an attempt that may take as long as budget to reach the node.
 func (n *Node) Attempt(budget time.Duration) Attempt { return n.AttemptFrom(Sending(), budget) }
 
-// AttemptFrom is the same for one whose time of sending was read before.
+// AttemptFrom is Attempt for one whose time of sending was read before.
 func (n *Node) AttemptFrom(a Attempt, budget time.Duration) Attempt {
 	a.Expires = a.Sent.Add(budget)
 	clock := &n.Clock

@@ -17,10 +17,10 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// Requests without a ticket: to count, to set, to reset, to free by force. Each is sent again and again until it is answered,
-// and an attempt that was not answered may run later. lib/once.lua sees that it changes nothing then: it notes what it said
-// to each request. A call that ends with an error leaves a request in doubt, which nobody may know of; before the client's
-// next call about that name it is overtaken, or has come to its not-after.
+// Requests without a ticket: to count, to set, to reset, to release by force. Each is sent again and again until it is
+// answered, and an attempt that was not answered may run later. It then changes nothing, because lib/once.lua notes what
+// it answered to each request. A call that ends with an error leaves a request in doubt. Before the client's next call
+// about that name that request is overtaken, or its not-after has passed.
 
 // lanes is how many requests without a ticket a client sends about one name at once: in each lane they go one after the
 // other, so the server needs to know only the last. A further call waits until one is free.
@@ -51,7 +51,7 @@ type doubt struct {
 	until  time.Time
 }
 
-// inLocked returns what is known of a name, which begins where nothing is.
+// inLocked returns what is known of a name, and makes an empty record if there is none.
 func (o *onces) inLocked(lock string) *once {
 	if o.names == nil {
 		o.names = make(map[string]*once)
@@ -64,8 +64,8 @@ func (o *onces) inLocked(lock string) *once {
 	return x
 }
 
-// change changes what is known of a name. It also looks at another one or two, so that none is known for ever which no call
-// is about any more.
+// change changes what is known of a name. It also looks at one or two other names, so that none is kept for ever if no
+// call is about it any more.
 func (o *onces) change(lock string, f func(x *once)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -80,7 +80,7 @@ func (o *onces) change(lock string, f func(x *once)) {
 	}
 }
 
-// changeLocked changes what is known of a name, and forgets it where nothing is left to be known.
+// changeLocked changes what is known of a name, and forgets the name if nothing is left.
 func (o *onces) changeLocked(lock string, now time.Time, f func(x *once)) {
 	x := o.inLocked(lock)
 	was := x.doubted()
@@ -160,17 +160,17 @@ func (c *Servers) Once(
 	return a, r, err
 }
 
-// repeats is for how many ms a request may come again that is given up at a time: an attempt that is sent by then may be
+// repeats is for how many ms a request that is given up at a time may come again: an attempt that was sent before may be
 // under way for long.
 func repeats(last time.Time) string {
 	return strconv.FormatInt((max(time.Until(last), 0) + LongestAttempt).Milliseconds(), 10)
 }
 
-// Doubtful reports whether a request without a ticket was given up, about any name, and may not be over.
+// Doubtful reports whether a request without a ticket, about any name, was given up and may still run.
 func (c *Servers) Doubtful() bool { return c.onces.doubtful.Load() > 0 }
 
-// Overtake sees that no request without a ticket has an effect any more that a call about this name has given up. It takes
-// no longer than that is possible.
+// Overtake makes sure that requests without a ticket about this name that calls have given up have no effect any more. It
+// takes no longer than until they can run no more.
 func (c *Servers) Overtake(ctx context.Context, lock string) error {
 	if !c.Doubtful() {
 		return nil

@@ -8,8 +8,8 @@ import (
 )
 
 // How a client hears that a hold was released by force: on one channel of its own, whatever the names. It is subscribed
-// to while anything is held for longer than a moment: so short holds send nothing for it, and ten thousand long ones no
-// more than one.
+// to while anything is held for longer than a moment. So short holds send nothing for it, and ten thousand long ones need
+// one subscription.
 
 // ID is the identity of the client.
 func (c *Servers) ID() string { return *c.id.Load() }
@@ -17,7 +17,7 @@ func (c *Servers) ID() string { return *c.id.Load() }
 // own is the channel on which the client hears of its holds, whatever their names.
 func (c *Servers) own() string { return lua.ClientChannel(c.opts.Prefix, c.ID()) }
 
-// Rename gives the client another identity, and cuts its connections: what is under way on them is of the one before.
+// Rename gives the client another identity, and cuts its connections: requests under way on them are of the old identity.
 func (c *Servers) Rename(id string) {
 	before := c.own()
 	c.id.Store(&id)
@@ -32,7 +32,7 @@ func (c *Servers) Rename(id string) {
 	}
 }
 
-// leave ends the subscription to a channel of the client's own.
+// leave ends the subscription to one of the client's own channels.
 func (l *listener) leave(own string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,8 +84,8 @@ func (l *listener) unattended(now time.Time) {
 	l.servers.Timers.Before(&l.attended, until)
 }
 
-// What operators are told of a client is in a key of the client, and not in all that it holds and waits for. Nothing
-// else depends on it: where the key is missing, they are told the client's id.
+// Operators are told about a client from a key of the client, not from each hold and ticket. Nothing else depends on it:
+// if the key is missing, they see the client's id.
 
 const (
 	// whoEvery is how often a client says who it is while it uses a name.

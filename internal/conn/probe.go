@@ -89,8 +89,8 @@ func (c *Servers) recount() {
 	}
 }
 
-// nameless reports whether a node of the cluster names the masters of slots by a question mark: so it does where it is to tell
-// host names and knows none. rueidis leaves these out.
+// nameless reports whether a node of the cluster names the masters of slots by a question mark. It does so if it is to
+// give host names and knows none. rueidis leaves these out.
 func (c *Servers) nameless() bool {
 	for _, address := range c.opts.Redis.InitAddress {
 		rc, end, err := DialOne(context.Background(), c.opts.Redis, address)
@@ -114,10 +114,9 @@ func (c *Servers) nameless() bool {
 	return false
 }
 
-// probeCluster asks a cluster where its slots are, and whether it has sharded channels. Before Redis 7 there are
-// only those that are told at every node: there the subscribers at one node are not all, so nobody is skipped for
-// having none, and the checks carry it. Where there is one node, as with embedded servers that say that they are a
-// cluster, they are all.
+// probeCluster asks a cluster where its slots are, and whether it has sharded channels. Before Redis 7 every node
+// delivers every message, so the subscribers at one node are not all: then nobody is skipped for having none, and the
+// checks do the work. In a cluster of one node, as embedded servers say they are, they are all.
 func (c *Servers) probeCluster(channel string) error {
 	if err := c.routes.refresh(context.Background()); err != nil {
 		if c.nameless() {
@@ -183,7 +182,7 @@ func (c *Servers) refusal(err error) error {
 	return fmt.Errorf("headwaiter: %w", Unusable(err))
 }
 
-// Probed is what a server says of what the protocol needs.
+// Probed is the server's account of what the protocol needs.
 type Probed struct {
 	Missing   []string // what the user is not allowed to do; servers before 7.0 do not tell
 	Uncounted bool     // scripts may not count subscribers
@@ -228,5 +227,5 @@ func (c *Servers) Probed(ctx context.Context) (p Probed, err error) {
 	return p, nil
 }
 
-// withoutScripts finds an error that says that the server runs no scripts, whoever asks.
+// withoutScripts finds the error of a server that runs no scripts for anybody.
 var withoutScripts = regexp.MustCompile(`(?i)unknown command.*eval|eval.*(support|disabled|not allowed)`)

@@ -29,7 +29,7 @@ type Proof struct {
 	Lease time.Duration // for as long a server that has just started is not believed
 }
 
-// A Voucher is what was found.
+// A Voucher is the result of a Proof.
 type Voucher struct {
 	Left time.Duration // how long the server is not to be believed yet
 	Age  time.Duration // for how long it has forgotten nothing, at the least
@@ -41,7 +41,7 @@ type Voucher struct {
 	short   error // who knows of it, if that is too few
 }
 
-// Reply is the answer to the renewal. It is an error where the node has renewed and the proof could not be asked.
+// Reply is the reply to the renewal. It is an error if the node has renewed and the proof could not be asked for.
 func (v *Voucher) Reply() (wire.Reply, error) {
 	if v.unsent != nil {
 		return wire.Reply{}, v.unsent
@@ -56,7 +56,7 @@ func (v *Voucher) Reply() (wire.Reply, error) {
 // Short is an error that wraps [lease.ErrReplicas] where fewer know of the renewal than were asked for.
 func (v *Voucher) Short() error { return v.short }
 
-// Vouch runs renewals, and what each is to bring.
+// Vouch runs renewals, and asks for the proof of each.
 func (c *Servers) Vouch(n *Node, jobs []Job, p Proof) []Voucher {
 	if p == (Proof{}) {
 		found := make([]Voucher, len(jobs))
@@ -86,7 +86,7 @@ type vouchers struct {
 	pending map[voucherKey][]*vouchee
 }
 
-// A voucherKey is what those have in common who can wait together.
+// A voucherKey is the same for renewals that can wait together.
 type voucherKey struct {
 	node *Node
 	Acks
@@ -99,10 +99,10 @@ type vouchee struct {
 	done chan Voucher
 }
 
-// vouchBatch is how many renewals one wait, or one question, is for at the most.
+// vouchBatch is the most renewals that one wait, or one question, is for.
 const vouchBatch = 512
 
-// ask lets renewals wait for their replicas together with what waits already. Each is told through its channel.
+// ask adds renewals to those that wait for the same proof. Each learns of it through its channel.
 func (v *vouchers) ask(key voucherKey, asked []*vouchee) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -116,8 +116,8 @@ func (v *vouchers) ask(key voucherKey, asked []*vouchee) {
 	}
 }
 
-// serve runs in the background while somebody waits for the same of the same node. A wait for replicas has a connection
-// that nobody else uses, as it holds that up.
+// serve runs in the background while renewals at one node wait for the same proof. A wait for replicas needs a connection
+// that nobody else uses, because it blocks it.
 func (v *vouchers) serve(key voucherKey) {
 	take := func() (pipeline, func(), error) {
 		if key.Acks == (Acks{}) {
@@ -155,7 +155,7 @@ func (v *vouchers) serve(key voucherKey) {
 	}
 }
 
-// through asks through a connection; none is why there is none.
+// through asks on a connection; none is why there is no connection.
 func (v *vouchers) through(conn pipeline, none error, batch []*vouchee, key voucherKey) []Voucher {
 	if conn == nil {
 		v.servers.routes.doubt()
@@ -276,7 +276,7 @@ func age(res rueidis.RedisResult) (time.Duration, error) {
 	return time.Duration(fields[0]) * time.Millisecond, nil
 }
 
-// A sound node has forgotten nothing since a time, for as long as the connections to it are those that they were.
+// A sound node has forgotten nothing since a time, for as long as the connections to it stay the same.
 type sound struct {
 	connection uint64
 	since      time.Time
@@ -286,17 +286,17 @@ type sound struct {
 // soundFor is how long a node is believed to be sound before it is asked again, which lets its mark live on.
 const soundFor = 24 * time.Hour
 
-// Sound reports whether the node has forgotten nothing of a slot for longer than a lease, as is known without asking it:
-// it was so on the connections that there are, and a server that restarts breaks its connections.
+// Sound reports whether the node has forgotten nothing of a slot for longer than a lease, as far as is known without
+// asking it. It was so on the present connections, and a server that restarts breaks its connections.
 func (n *Node) Sound(slot uint16, lease time.Duration) bool {
 	v, _ := n.sound.Load(slot)
 	s, ok := v.(*sound)
 	return ok && time.Since(s.since) > lease && time.Since(s.asked) < soundFor && s.connection == n.Connection()
 }
 
-// Connection is a number that is another one as soon as a connection of the commands to the node was made or has ended; 0 if
-// that is not known. Of one that nobody reads rueidis sees the end at its next use. So those that the node is listened to by
-// count too: a grant by message from a server that has restarted comes on a new one. Not so where nodes pass messages on.
+// Connection is a number that changes when a connection of the commands to the node is made or has ended; 0 if that is
+// not known. If nobody reads a connection rueidis notices its end at the next use. So listening connections count too: a
+// grant by message from a restarted server comes on a new one. They do not count where nodes pass messages on.
 func (n *Node) Connection() uint64 {
 	c := n.servers
 	if c.sockets == nil || c.Plain {
@@ -307,7 +307,7 @@ func (n *Node) Connection() uint64 {
 	return c.sockets.change(n.address) + n.ears.changes
 }
 
-// Aged notes the age that a node told to a request sent at a time, when Connection was that number.
+// Aged notes the age that a node gave in reply to a request sent at a time, when Connection was that number.
 func (n *Node) Aged(slot uint16, v *Voucher, sent time.Time, connection uint64) {
 	if v.Err == nil && v.Age > 0 && connection != 0 {
 		n.sound.Store(slot, &sound{connection, sent.Add(-v.Age), sent})

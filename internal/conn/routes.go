@@ -18,9 +18,9 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// routes are which node has which slot. Commands do not need them: rueidis follows a slot by itself. What does
-// is subscribing, and what must not wait for another node: renewals and ends in one round trip, clocks, and a
-// connection that is cut because its server does not answer.
+// routes are which node has which slot. Commands do not need them: rueidis follows a slot by itself. Subscriptions need
+// them, and so does all that must not wait for another node: renewals and releases in one round trip, clocks, and the end
+// of a connection whose server does not answer.
 //
 // They may be out of date for a while. Then a subscription is refused and told where to go, and a batch takes
 // two round trips.
@@ -196,8 +196,8 @@ func (r *routes) refresh(ctx context.Context) error {
 	return failure
 }
 
-// take notes what a node says of the slots. What it says of an older configuration than is known does not count:
-// a replica that was a master before would have its own way.
+// take notes what a node says of the slots. It ignores an older configuration than the known one: a former master would
+// report its own.
 func (r *routes) take(owners []owner) {
 	r.mu.Lock()
 	for _, o := range owners {
@@ -227,7 +227,7 @@ func (c *Servers) SlotOf(key string) uint16 {
 	return lua.Slot(key)
 }
 
-// Parts parts what is to be asked of a node into what one script may do: so much at the most, and in a cluster of one slot.
+// Parts splits requests to a node into parts for one script each: most at the most, and in a cluster of one slot.
 func Parts[T any](c *Servers, group []T, most int, slot func(T) uint16) (parts [][]T) {
 	if !c.Clustered() {
 		return slices.Collect(slices.Chunk(group, most))
@@ -258,7 +258,7 @@ func (c *Servers) Single() *Node {
 	return c.routes.only
 }
 
-// Ears are those that hear of a slot.
+// Ears returns the listener of a slot.
 func (c *Servers) Ears(slot uint16) Ears {
 	if c.Sharded {
 		return c.NodeAt(slot).ears

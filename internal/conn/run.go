@@ -46,7 +46,7 @@ func (c *Servers) Run(s *lua.Script, keys []string, args ...string) rueidis.Redi
 	return c.runUntil(c.Patient, c.routes.of(keys[0]), nil, s, keys, args)
 }
 
-// runUntil runs a script, and those that go ahead of it in the same round trip.
+// runUntil runs a script, and the scripts that go before it in the same round trip.
 func (c *Servers) runUntil(ctx context.Context, n *Node, ahead []Job, s *lua.Script, keys, args []string) rueidis.RedisResult {
 	n.begin()
 	return c.runBegun(ctx, n, ahead, s, keys, args)
@@ -95,7 +95,7 @@ func (c *Servers) runBegun(ctx context.Context, n *Node, ahead []Job, s *lua.Scr
 	return res
 }
 
-// tell tells how a request went. What is refused for good is answered.
+// tell reports how a request went. A request that is refused for good counts as answered.
 func (c *Servers) tell(n *Node, took time.Duration, err error) {
 	switch {
 	case errors.Is(err, rueidis.ErrClosing):
@@ -110,7 +110,7 @@ func (c *Servers) tell(n *Node, took time.Duration, err error) {
 	c.opts.Requests(server, took, err)
 }
 
-// givenUp reports whether the caller of a request wanted no answer any more.
+// givenUp reports whether the caller of a request wants no reply any more.
 func givenUp(ctx context.Context) bool {
 	if w, ok := ctx.(*watched); ok {
 		ctx = w.ctx
@@ -139,7 +139,7 @@ func (c *Servers) runBehind(ctx context.Context, ahead []Job, res *rueidis.Redis
 	return again
 }
 
-// unanswered is the result of a script, and of those ahead of it, where there is no answer.
+// unanswered is the result of a script, and of the scripts before it, without a reply.
 func unanswered(ahead []Job, err error) rueidis.RedisResult {
 	if errors.Is(err, lease.ErrClosed) {
 		err = errUnbegun // The client was closed before anything was sent.
@@ -167,7 +167,7 @@ func (c *Servers) demoted(res rueidis.RedisResult) {
 	}
 }
 
-// errSilent is what rueidis' own time limits come to.
+// errSilent is the error when rueidis' own time limits end.
 var errSilent = errors.New("no answer from Redis in time")
 
 // SlowAnswer is [calls.SlowAnswer].
@@ -176,16 +176,15 @@ const SlowAnswer = calls.SlowAnswer
 // RunFor runs a script for a caller whose context may end. An error of the context leaves open whether the
 // script ran.
 //
-// A context that can end costs a change of goroutines, a good part of the way to the server and back, unless
-// rueidis is spared it: on a connection that answers and that nobody shares at the moment, only the
-// deadline is passed on, and a cancellation waits for the answer. If that takes longer than SlowAnswer the
-// connection is cut.
+// A context that can end costs a change of goroutines, a good part of the way to the server and back. rueidis is spared
+// it on a connection that answers and that nobody shares at the moment: then only the deadline is passed on, and a
+// cancellation waits for the reply. If that takes longer than SlowAnswer the connection is cut.
 func (c *Servers) RunFor(ctx context.Context, s *lua.Script, keys []string, args ...string) rueidis.RedisResult {
 	return c.RunBehind(ctx, nil, s, keys, args...)
 }
 
-// RunBehind is RunFor for a script with others ahead of it in the same round trip, on the same node. Their results are
-// in the jobs; without an answer to its own, those have none either.
+// RunBehind is RunFor for a script with others before it in the same round trip, on the same node. Their results are in
+// the jobs; if its own has no reply, theirs have none either.
 func (c *Servers) RunBehind(ctx context.Context, ahead []Job, s *lua.Script, keys []string, args ...string) rueidis.RedisResult {
 	n := c.routes.of(keys[0])
 	switch {
@@ -227,10 +226,10 @@ func (c *Servers) runShared(ctx context.Context, n *Node, ahead []Job, s *lua.Sc
 	return c.runBegun(noDeadline{ctx}, n, ahead, s, keys, args)
 }
 
-// runAside runs a script that may go on when its caller has gone. That is for a connection that may be silent, and for one
-// whose ring may be full: rueidis looks at a context only when a command has its place there, and each that was given up
-// has its place until the connection breaks. With as many under way as are left then, the first that is given up makes its
-// node sluggish.
+// runAside runs a script that may go on when its caller has gone. That is for a connection that may be silent, and for
+// one whose ring may be full. rueidis looks at a context only when a command has its place in the ring, and a command
+// that was given up keeps its place until the connection breaks. With as many under way as there are places left, the
+// first that is given up makes its node sluggish.
 func (c *Servers) runAside(ctx context.Context, n *Node, ahead []Job, s *lua.Script, keys, args []string) rueidis.RedisResult {
 	jobs, patient := slices.Clone(ahead), c.Patient
 	if c.sockets != nil {
@@ -265,8 +264,8 @@ func (c *Servers) awaited(ctx context.Context, n *Node) error {
 	return &undialled{err}
 }
 
-// noDeadline is a context without its deadline, which still ends it: of two ways to end, rueidis would look at
-// the deadline alone where its connection is not pipelined at the moment.
+// noDeadline is a context without its deadline, which still ends it. Of the two ways to end, rueidis would look only at
+// the deadline while its connection is not pipelined.
 type noDeadline struct{ context.Context }
 
 func (noDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
@@ -293,8 +292,8 @@ type Job struct {
 	Result rueidis.RedisResult // of one that goes ahead of another
 }
 
-// Logged is the job for a name that keeps a history of n hand-offs under a key: one key and one argument more. Of 0 it is
-// the job as it was.
+// Logged is the job for a name that keeps a history of n hand-offs under a key: it has one key and one argument more. For
+// n = 0 it is the job as it was.
 func (j Job) Logged(n int, key string) Job {
 	if n > 0 {
 		j.Script = j.Script.Logged()
@@ -303,7 +302,7 @@ func (j Job) Logged(n int, key string) Job {
 	return j
 }
 
-// Patiently is runUntil for as long as the connection allows, also when its caller has gone.
+// Patiently is runUntil for as long as the connection allows, even after its caller has gone.
 func (c *Servers) Patiently(n *Node, ahead []Job, s *lua.Script, keys, args []string) rueidis.RedisResult {
 	return c.runUntil(c.Patient, n, ahead, s, keys, args)
 }
@@ -380,9 +379,9 @@ func (c *Servers) Counted() string {
 }
 
 // Repeat runs a script again and again until it is answered: it must do the same when it runs twice. args gets each
-// attempt; late is told how many came too late, and more time is left for the next. It gives up when ctx ends, with an
-// error that wraps [lease.ErrUnavailable], and [lease.ErrOutcomeUnknown] if the script may have run. passes says after which errors it is sent again:
-// [Transient] or [Mendable].
+// attempt. late is told how many came too late, and then the next gets more time. It gives up when ctx ends, with an
+// error that wraps [lease.ErrUnavailable], and [lease.ErrOutcomeUnknown] if the script may have run. passes says after
+// which errors it is sent again: [Transient] or [Mendable].
 func (c *Servers) Repeat(
 	ctx context.Context, s *lua.Script, keys []string, passes func(error) bool,
 	args func(Attempt) []string, late func(*Node, Attempt, wire.Head),

@@ -90,5 +90,5 @@ func parseEpochs(text string) map[string]uint64 {
 	return epochs
 }
 
-// errOdd: an answer that is not what it should be.
+// errOdd is the error for a reply of the wrong shape.
 var errOdd = errors.New("not what Redis answers: is there a proxy in between?")

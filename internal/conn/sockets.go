@@ -45,7 +45,7 @@ func (s *sockets) tell(f func(address string, gone bool)) {
 	s.told = f
 }
 
-// change is a number that is another one as soon as a connection to an address, or any if it is empty, was made or has ended.
+// change is a number that changes when a connection to an address, or to any if it is empty, was made or has ended.
 func (s *sockets) change(address string) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,9 +70,10 @@ type socket struct {
 	unsent  []byte       // a part of a command, until then
 }
 
-// Write lets the goroutines that are ready go first where many commands are under way. What they send waits meanwhile, and
-// goes in the next write together: rueidis writes as soon as there is a command, so on few processors each would have a write
-// of its own, here and, for its answer, at the server. Where few are under way it would only delay them.
+// Write lets ready goroutines go first while many commands are under way. What they send waits meanwhile, and goes
+// together in the next write. The reason: rueidis writes as soon as there is a command, so on few processors each would
+// have its own write, here and, for its reply, at the server. While few commands are under way this would only delay
+// them.
 func (s *socket) Write(b []byte) (int, error) {
 	if s.all.flights.n.Load() > crowd {
 		runtime.Gosched()
@@ -145,7 +146,7 @@ func (s *sockets) dialer(o rueidis.ClientOption) func(context.Context, string, *
 // A sentinelAddress is the address of a sentinel.
 type sentinelAddress struct{ net.Addr }
 
-// RemoteAddr is all that a function for the login is told of a connection.
+// RemoteAddr is all that a login function is told of a connection.
 func (s *socket) RemoteAddr() net.Addr {
 	if s.login {
 		return sentinelAddress{s.Conn.RemoteAddr()}
@@ -202,7 +203,7 @@ func connect(ctx context.Context, o rueidis.ClientOption, address string, d *net
 // and the next call makes a new one.
 func (s *sockets) cut(address string) { s.cutThose(address, func(*socket) bool { return true }) }
 
-// cutThose is cut for some of them.
+// cutThose cuts some of them.
 func (s *sockets) cutThose(address string, those func(*socket) bool) {
 	s.mu.Lock()
 	var cut []*socket
@@ -243,8 +244,8 @@ func (*watched) Done() <-chan struct{}         { return nil }
 func (*watched) Err() error                    { return nil }
 func (*watched) Value(any) any                 { return nil }
 
-// watch is called by the node's timer while calls are watched: a context that has ended does
-// not wait for a server that has stopped to answer.
+// watch is called by the node's timer while calls are watched: a context that has ended does not wait for a server that
+// has stopped answering.
 func (n *Node) watch(now time.Time) {
 	c, w := n.servers, n.watching.Load()
 	switch {

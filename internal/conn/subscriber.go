@@ -2,20 +2,20 @@ package conn
 
 import "time"
 
-// A Subscriber wants to hear what comes on a channel. Its methods are called on the reader of a connection, or in the
+// A Subscriber wants the messages of a channel. Its methods are called on the reader of a connection, or in the
 // background; no lock of the connections is held.
 type Subscriber interface {
 	// Channel is what it listens on.
 	Channel() string
 	// Key is a key in the slot of the channel.
 	Key() string
-	// Confirmed is called when the subscription stands; n is the number of channels of the connection. What a listener
-	// says may come late: [Ears.Hears] tells the present state.
+	// Confirmed is called when the subscription stands; n is the number of channels of the connection. The call may come
+	// late: [Ears.Hears] reports the present state.
 	Confirmed(from Ears, n int)
-	// Unheard is called when the subscription is gone. The listener subscribes again; where the slot has left its node,
+	// Unheard is called when the subscription is gone. The listener subscribes again; if the slot has left its node,
 	// Rehome follows.
 	Unheard(from Ears)
-	// Rehome is called when the node of the listener has not the slot any more.
+	// Rehome is called when the node of the listener no longer has the slot.
 	Rehome(from Ears)
 	// Refused is called with an error of the server that no retry mends.
 	Refused(err error)

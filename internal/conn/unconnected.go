@@ -13,8 +13,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// unconnected says why there is no connection, and what to look at where the error itself does not tell. g is the first
-// reply, where that was a refusal or was missing.
+// unconnected says why there is no connection, and what to look at if the error itself does not say so. g is the first
+// reply, if that was a refusal or was missing.
 func unconnected(o rueidis.ClientOption, g *greeting, err error) error {
 	hint, config := "", o.TLSConfig
 	if ofSentinel(o, g) {
@@ -56,12 +56,12 @@ func closedBy(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// ofSentinel reports whether it was a sentinel that refused.
+// ofSentinel reports whether a sentinel refused.
 func ofSentinel(o rueidis.ClientOption, g *greeting) bool {
 	return o.Sentinel.MasterSet != "" && g != nil && slices.Contains(o.InitAddress, g.address)
 }
 
-// loggedOut adds to a refused login whose it is, and what to set.
+// loggedOut adds to a refused login which user it was, and what to set.
 func loggedOut(o rueidis.ClientOption, g *greeting, err error) error {
 	if !isLoggedOut(err) {
 		return err

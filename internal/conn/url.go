@@ -99,7 +99,7 @@ func (o *Options) parseURL(text, authority string) error {
 	return o.parameters(parameters)
 }
 
-// parameters reads what rueidis does not.
+// parameters reads the parameters that rueidis does not know.
 func (o *Options) parameters(p url.Values) (err error) {
 	overTLS := o.Redis.TLSConfig != nil
 	for name, option := range map[string]*bool{
