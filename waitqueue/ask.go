@@ -103,7 +103,7 @@ func (w *wait) took(q *ask, r *wire.Reply, err error, waits bool) (do todo) {
 		if r.Status == wire.Waiting && q.Arrival == 0 {
 			n.Clock.Showed(r.Arrival + w.ticket.queue.terms.headStart())
 		}
-		e.client.saw(n, q.attempt, e.proto, e.name, r.Head(), r.Token)
+		e.client.observeHeader(n, q.attempt, e.proto, e.name, r.Head(), r.Token)
 		refusal = w.refusal(q, r)
 	}
 	f, a := failure(err), attempt(&q.attempt)

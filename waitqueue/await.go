@@ -244,7 +244,7 @@ func (a *attendance) replied(q *event.Acquire, attempted *conn.Attempt, res ruei
 	r, err := w.proto.DecodeEvent(w.proto.Ask, res)
 	var refusal error
 	if err == nil {
-		w.client.saw(w.node(), *attempted, w.proto, w.name, r.Head, 0)
+		w.client.observeHeader(w.node(), *attempted, w.proto, w.name, r.Head, 0)
 		switch r.Status {
 		case wire.Granted, wire.Waiting, wire.Acting, wire.Late, wire.Busy, wire.Full:
 		default:

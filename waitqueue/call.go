@@ -74,7 +74,7 @@ func (q *binding) call(
 	}
 	c := q.client
 	each := func(a conn.Attempt) []string { return args(Attempt{a.NotAfter, c.highest(), c.servers.Counted()}) }
-	late := func(n *conn.Node, a conn.Attempt, r wire.Head) { c.saw(n, a, q.proto, q.name, r, 0) }
+	late := func(n *conn.Node, a conn.Attempt, r wire.Head) { c.observeHeader(n, a, q.proto, q.name, r, 0) }
 	var err error
 	if script.Plain() != nil {
 		a, r, err = c.servers.Once(ctx, script, keys, last, each, late)
@@ -98,7 +98,7 @@ func (q *binding) took(a conn.Attempt, r *wire.Tuple) {
 			return
 		}
 	}
-	c.saw(c.servers.NodeOf(q.keys.Lock), a, q.proto, q.name, r.Head(), q.proto.Token(r))
+	c.observeHeader(c.servers.NodeOf(q.keys.Lock), a, q.proto, q.name, r.Head(), q.proto.Token(r))
 }
 
 // Spawn runs a function in the background, and the client's Close waits for it; the error is why it does not.

@@ -114,7 +114,7 @@ func (e *entry) took(d *sender, sent conn.Attempt, r *wire.Reply, err error) ans
 	a := answer{err: err}
 	if err == nil {
 		a.Head = r.Head()
-		e.client.saw(e.node(), sent, e.proto, e.name, a.Head, r.Token)
+		e.client.observeHeader(e.node(), sent, e.proto, e.name, a.Head, r.Token)
 	}
 	f := failure(err)
 	x := e.begin()

@@ -160,7 +160,7 @@ func (e *entry) forced(ticket string) {
 
 // absorb takes in a reply to a request that belongs to no ticket.
 func (e *entry) absorb(a conn.Attempt, r *wire.Reply) {
-	e.client.saw(e.node(), a, e.proto, e.name, r.Head(), r.Token)
+	e.client.observeHeader(e.node(), a, e.proto, e.name, r.Head(), r.Token)
 	x := e.begin()
 	e.lock.OnReply(&x.Input, attempt(&a), r, a.Note, false)
 	e.end(x)

@@ -239,7 +239,7 @@ func (q Queue) free(ctx context.Context, h lease.Holder) (lease.Holder, error) {
 	}
 	c := q.client
 	freed, unwoken, err := outside.Of(c.servers, false).Free(ctx, q.Seen(), h, c.highest, func(n *conn.Node, a conn.Attempt, r wire.Head, token uint64) {
-		c.saw(n, a, q.proto, q.name, r, token)
+		c.observeHeader(n, a, q.proto, q.name, r, token)
 	})
 	if unwoken {
 		err = q.Unwoken()

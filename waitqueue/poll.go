@@ -42,7 +42,7 @@ func (e *entry) checkOnce(round *core.Round) (more bool) {
 	r, err := e.proto.Check.Decode(c.servers.Run(j.Script, j.Keys, j.Args...))
 	var states []core.CheckState
 	if err == nil {
-		c.saw(n, a, e.proto, e.name, r.Head(), r.Token)
+		c.observeHeader(n, a, e.proto, e.name, r.Head(), r.Token)
 		states = checkStates(&check, &r)
 	}
 	f := failure(err)

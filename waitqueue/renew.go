@@ -18,10 +18,10 @@ func (h *hold) where() (*conn.Node, conn.Acks) {
 	return h.ticket.entry.node(), h.ticket.queue.terms.acks()
 }
 
-// saw takes in what the answer to a renewal says of the name.
-func (h *hold) saw(n *conn.Node, a conn.Attempt, r *wire.Reply) {
+// observeHeader takes in what the answer to a renewal says of the name.
+func (h *hold) observeHeader(n *conn.Node, a conn.Attempt, r *wire.Reply) {
 	e := h.ticket.entry
-	e.client.saw(n, a, e.proto, e.name, r.Head(), r.Token)
+	e.client.observeHeader(n, a, e.proto, e.name, r.Head(), r.Token)
 }
 
 // next is the renewal that an attempt is to send.
@@ -68,7 +68,7 @@ func (w *wait) confirmOnce() error {
 	n.Aged(e.slot, v, a.Sent, connection)
 	r, err := v.Reply()
 	if err == nil {
-		c.saw(n, a, e.proto, e.name, r.Head(), r.Token)
+		c.observeHeader(n, a, e.proto, e.name, r.Head(), r.Token)
 	}
 	f := failure(err)
 	x = e.begin()

@@ -26,8 +26,8 @@ type renewable interface {
 	where() (*conn.Node, conn.Acks)
 	// next is the renewal that an attempt is to send.
 	next(conn.Attempt) renewal
-	// saw takes in what the answer to a renewal that was sent alone says of the name.
-	saw(*conn.Node, conn.Attempt, *wire.Reply)
+	// observeHeader takes in what the answer to a renewal that was sent alone says of the name.
+	observeHeader(*conn.Node, conn.Attempt, *wire.Reply)
 	// renewed takes in the answer to a renewal, or its lack.
 	renewed(r *renewal, a conn.Attempt, reply *wire.Reply, err error)
 }
@@ -107,7 +107,7 @@ func (r *renewals) each(n *conn.Node, a conn.Attempt, asked []*renewal, acks con
 		var err error
 		v := &found[i]
 		if reply, err = v.Reply(); err == nil {
-			asked[i].of.saw(n, a, &reply)
+			asked[i].of.observeHeader(n, a, &reply)
 			if reply.Status == wire.Granted {
 				err = v.Short()
 			}

@@ -361,9 +361,9 @@ func failure(err error) (f core.Failure) {
 	return f
 }
 
-// saw takes in what a reply of any kind says of a name, except the fate of tickets: the server's clock, the token, and
+// observeHeader takes in what a reply of any kind says of a name, except the fate of tickets: the server's clock, the token, and
 // what the statistics and the observer want of it.
-func (c *client) saw(n *conn.Node, a conn.Attempt, p *lua.Protocol, name string, r wire.Head, token uint64) {
+func (c *client) observeHeader(n *conn.Node, a conn.Attempt, p *lua.Protocol, name string, r wire.Head, token uint64) {
 	c.floor.Raise(token)
 	n.Clock.Observe(a, r.Now, r.Status == wire.Late)
 	if r.Status == wire.Late {

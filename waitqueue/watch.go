@@ -71,7 +71,7 @@ func (w *watch) checkOnce(check *event.Check) (more bool) {
 	j := w.job(w.proto.Check, w.keys.All(), args)
 	r, err := w.proto.DecodeEvent(w.proto.Check, c.servers.Run(j.Script, j.Keys, j.Args...))
 	if err == nil {
-		c.saw(n, a, w.proto, w.name, r.Head, 0)
+		c.observeHeader(n, a, w.proto, w.name, r.Head, 0)
 	}
 	f := failure(err)
 	x := w.begin()
@@ -83,7 +83,7 @@ func (w *watch) checkOnce(check *event.Check) (more bool) {
 func (w *watch) answered(d *sender, sent conn.Attempt, res rueidis.RedisResult) answer {
 	r, err := w.proto.DecodeEvent(d.script(), res)
 	if err == nil {
-		w.client.saw(w.node(), sent, w.proto, w.name, r.Head, 0)
+		w.client.observeHeader(w.node(), sent, w.proto, w.name, r.Head, 0)
 	}
 	f := failure(err)
 	x := w.begin()
