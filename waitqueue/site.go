@@ -148,7 +148,7 @@ func (s *site) perform(e *core.Effect) bool {
 	c := s.client
 	switch e.Do {
 	case core.Wake:
-		callerOf(e.Call).poke()
+		callerOf(e.Call).wakeUp()
 	case core.Acknowledge:
 		callerOf(e.Call).acknowledge()
 	case core.Timer:
@@ -402,8 +402,8 @@ func (s *site) waking(c *caller) <-chan struct{} {
 	return c.wake
 }
 
-// poke wakes the call, which looks at its state.
-func (c *caller) poke() {
+// wakeUp wakes the call, which looks at its state.
+func (c *caller) wakeUp() {
 	select {
 	case c.wake <- struct{}{}:
 	default:
