@@ -105,7 +105,7 @@ func (l *listener) serve(now *line) (next *line) {
 			})
 		}
 		select {
-		case <-l.kick:
+		case <-l.woken:
 		case <-now.lost:
 			return nil
 		case <-l.servers.Ended():
@@ -169,7 +169,7 @@ func (l *listener) joined(now *line) bool {
 			return true
 		}
 		select {
-		case <-l.kick:
+		case <-l.woken:
 		case <-now.lost:
 			return false
 		case <-l.servers.Ended():

@@ -48,7 +48,7 @@ type listener struct {
 	attended timers.Timer // whether the client's own channel is still wanted
 	broken   bool         // the connection is in doubt, and to be replaced
 	unsure   bool         // whether the node has the slots that it is thought to have
-	kick     chan struct{}
+	woken    chan struct{}
 }
 
 // A subscription is the state of one channel (R2).
@@ -70,7 +70,7 @@ const (
 func newListener(n *Node) *listener {
 	l := &listener{
 		servers: n.servers, node: n, channels: make(map[string]*subscription),
-		kick: make(chan struct{}, 1),
+		woken: make(chan struct{}, 1),
 	}
 	l.attended.Target = timers.Func(l.unattended)
 	return l
@@ -138,7 +138,7 @@ func (l *listener) touchLocked(channel string) {
 
 func (l *listener) wake() {
 	select {
-	case l.kick <- struct{}{}:
+	case l.woken <- struct{}{}:
 	default:
 	}
 }

@@ -20,7 +20,7 @@ type Timers struct {
 	heap    timerHeap
 	next    time.Time // when the loop wakes; zero if it sleeps without limit
 	stopped bool
-	kick    chan struct{} // wakes the loop, because a timer comes before next
+	wake    chan struct{} // wakes the loop, because a timer comes before next
 	done    chan struct{} // closed when the loop has ended
 }
 
@@ -71,7 +71,7 @@ type Timer struct {
 
 // New starts a goroutine, which [Timers.Stop] ends. It calls flush after all that was due at one moment.
 func New(flush func()) *Timers {
-	t := &Timers{flush: flush, kick: make(chan struct{}, 1), done: make(chan struct{})}
+	t := &Timers{flush: flush, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	go t.loop()
 	return t
 }
@@ -93,7 +93,7 @@ func (t *Timers) Before(e *Timer, at time.Time) {
 	if t.next.IsZero() || at.Before(t.next) {
 		t.next = at
 		select {
-		case t.kick <- struct{}{}:
+		case t.wake <- struct{}{}:
 		default:
 		}
 	}
@@ -122,7 +122,7 @@ func (t *Timers) Stop() {
 	t.heap = nil
 	t.mu.Unlock()
 	select {
-	case t.kick <- struct{}{}:
+	case t.wake <- struct{}{}:
 	default:
 	}
 	<-t.done
@@ -155,7 +155,7 @@ func (t *Timers) loop() {
 		timer.Reset(wait)
 		select {
 		case <-timer.C:
-		case <-t.kick:
+		case <-t.wake:
 		}
 	}
 }
