@@ -91,11 +91,11 @@ func (w *wait) replied(q *ask, res rueidis.RedisResult, waits bool) (todo, error
 	}
 	r, err := e.proto.Ask.Decode(res)
 	r.Complete(q.Ticket.Lease, 0)
-	return w.took(q, &r, err, waits), err
+	return w.onAcquireReply(q, &r, err, waits), err
 }
 
-// took takes in the decoded answer.
-func (w *wait) took(q *ask, r *wire.Reply, err error, waits bool) (do todo) {
+// onAcquireReply takes in the decoded answer.
+func (w *wait) onAcquireReply(q *ask, r *wire.Reply, err error, waits bool) (do todo) {
 	e := w.entry
 	var refusal error
 	if err == nil {
@@ -173,7 +173,7 @@ func (w *wait) fill(q *ask) {
 	place, head := strconv.FormatInt(q.Acquire.Arrival, 10), strconv.FormatInt(t.queue.terms.headStart(), 10)
 	if light, _ := e.proto.Light(); light {
 		q.args = append(q.room[:0], q.Text, mode, q.attempt.NotAfter, "", place, head, c.servers.Counted(), phase)
-		tells := c.floor.Load() > uint64(max(lua.SentBy(q.attempt.Latest), 0))
+		tells := c.minToken.Load() > uint64(max(lua.SentBy(q.attempt.Latest), 0))
 		if q.Acquire.Arrival == 0 && t.queue.terms.headStart() == 0 && phase == wire.PhaseHeld && q.usual {
 			if q.fast = askFloor; tells || q.crowded { // Empty, it says that the lock is not expected to be free.
 				q.fast++

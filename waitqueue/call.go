@@ -82,19 +82,19 @@ func (q *binding) call(
 		a, r, err = c.servers.Repeat(ctx, script, keys, passes, each, late)
 	}
 	if err == nil {
-		q.took(a, &r)
+		q.applyReply(a, &r)
 	}
 	return a, r, err
 }
 
-// took takes in a reply to a request without a ticket.
-func (q *binding) took(a conn.Attempt, r *wire.Tuple) {
+// applyReply takes in a reply to a request without a ticket.
+func (q *binding) applyReply(a conn.Attempt, r *wire.Tuple) {
 	c := q.client
 	if reply := q.proto.Reply(r); reply != nil {
 		if e, ok := c.site(q.keys.Site).(interface {
-			absorb(conn.Attempt, *wire.Reply)
+			applyReply(conn.Attempt, *wire.Reply)
 		}); ok {
-			e.absorb(a, reply)
+			e.applyReply(a, reply)
 			return
 		}
 	}

@@ -33,7 +33,7 @@ type client struct {
 	servers *conn.Servers
 
 	numbers  atomic.Uint64 // of tickets
-	floor    conn.Peak     // the highest token seen
+	minToken conn.Peak     // the highest token seen
 	stats    notify.Counters
 	notifier *notify.Notifier // nil: nobody looks
 	renewals renewals
@@ -145,7 +145,7 @@ func (c *Client) Stats() Stats {
 
 // Above makes all later tokens of the client's acquire requests, and of its hand-offs, larger than this one. It is for
 // primitives on several servers, whose tokens have to agree.
-func Above(c *Client, token uint64) { c.floor.Raise(token) }
+func Above(c *Client, token uint64) { c.minToken.Raise(token) }
 
 // nonce is what a ping carries: a text that nothing else has.
 func (c *client) nonce() string { return strconv.FormatUint(c.numbers.Add(1), 10) }
@@ -164,7 +164,7 @@ func (c *client) told(text string) {
 }
 
 // highest is the highest token seen, for scripts to rise above (I2).
-func (c *client) highest() string { return strconv.FormatUint(c.floor.Load(), 10) }
+func (c *client) highest() string { return strconv.FormatUint(c.minToken.Load(), 10) }
 
 // Wiring is how a client reaches its servers outside the protocol. It is for packages doctor and inspect, which look at
 // them.

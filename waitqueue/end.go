@@ -106,11 +106,11 @@ func (e *entry) answered(d *sender, sent conn.Attempt, res rueidis.RedisResult) 
 	if t := d.release.Ticket; t != nil {
 		r.Complete(0, t.Takes())
 	}
-	return e.took(d, sent, &r, err)
+	return e.onReleaseReply(d, sent, &r, err)
 }
 
-// took takes in the decoded answer.
-func (e *entry) took(d *sender, sent conn.Attempt, r *wire.Reply, err error) answer {
+// onReleaseReply takes in the decoded answer.
+func (e *entry) onReleaseReply(d *sender, sent conn.Attempt, r *wire.Reply, err error) answer {
 	a := answer{err: err}
 	if err == nil {
 		a.Head = r.Head()
@@ -205,7 +205,7 @@ func (e *entry) fast(d *sender) []string {
 		return nil
 	}
 	args, note := append(d.room[:0], r.Text), r.Note()
-	if seen := e.client.floor.Load(); r.Crowded || seen > h.Token || note != "" {
+	if seen := e.client.minToken.Load(); r.Crowded || seen > h.Token || note != "" {
 		args = append(args, strconv.FormatUint(max(seen, h.Token)-h.Token, 10))
 	}
 	if note != "" {

@@ -158,8 +158,8 @@ func (e *entry) forced(ticket string) {
 	e.end(x)
 }
 
-// absorb takes in a reply to a request that belongs to no ticket.
-func (e *entry) absorb(a conn.Attempt, r *wire.Reply) {
+// applyReply takes in a reply to a request that belongs to no ticket.
+func (e *entry) applyReply(a conn.Attempt, r *wire.Reply) {
 	e.client.observeHeader(e.node(), a, e.proto, e.name, r.Head(), r.Token)
 	x := e.begin()
 	e.lock.OnReply(&x.Input, attempt(&a), r, a.Note, false)

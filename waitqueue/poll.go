@@ -203,7 +203,7 @@ func (k *looks) together(n *conn.Node, names []looker) {
 		now, token, seen, err := j.Script.DecodeChecks(j.Result, len(parts[i]))
 		if err == nil {
 			n.Clock.Observe(a, now, false)
-			c.floor.Raise(token)
+			c.minToken.Raise(token)
 		}
 		for k, g := range parts[i] {
 			switch {

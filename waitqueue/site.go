@@ -181,7 +181,7 @@ func (s *site) perform(e *core.Effect) bool {
 			c.ends.count(1)
 		}
 	case core.RaiseToken:
-		c.floor.Raise(e.Token)
+		c.minToken.Raise(e.Token)
 	case core.Queued:
 		callerOf(e.Call).teller.Queued(e.Place, e.Count)
 	case core.Rejoined:
@@ -364,7 +364,7 @@ func failure(err error) (f core.Failure) {
 // observeHeader takes in what a reply of any kind says of a name, except the fate of tickets: the server's clock, the token, and
 // what the statistics and the observer want of it.
 func (c *client) observeHeader(n *conn.Node, a conn.Attempt, p *lua.Protocol, name string, r wire.Head, token uint64) {
-	c.floor.Raise(token)
+	c.minToken.Raise(token)
 	n.Clock.Observe(a, r.Now, r.Status == wire.Late)
 	if r.Status == wire.Late {
 		c.stats.Late.Add(1)

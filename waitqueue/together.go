@@ -244,7 +244,7 @@ func askOnce(ctx context.Context, parts []*part, mode string) (busy error, late 
 			holders = append(holders, fmt.Errorf("%q: %w", p.queue.Label(), busyBy(&r)))
 		}
 		refused = refused || r.Status == wire.Busy
-		p.took(asks[i], &r, err, false)
+		p.onAcquireReply(asks[i], &r, err, false)
 	}
 	if refused && len(holders) > 0 {
 		busy = fmt.Errorf("%w"+strings.Repeat("; %w", len(holders)-1), holders...)
@@ -358,7 +358,7 @@ func endInSlot(ctx context.Context, all []*freeing) (answers []answer) {
 		if err == nil {
 			r = replies[i]
 		}
-		answers = append(answers, f.hold.ticket.entry.took(&f.sender, a, &r, err))
+		answers = append(answers, f.hold.ticket.entry.onReleaseReply(&f.sender, a, &r, err))
 	}
 	return answers
 }

@@ -288,7 +288,7 @@ func TestAReleaseIsAnsweredBesideAWordOfForce(t *testing.T) {
 		d := &owned{}
 		h.ticket.entry.own(d, h.ticket, nil)
 		go c.told(word)
-		a := h.ticket.entry.took(&d.sender, conn.Sending(), &wire.Reply{Status: wire.Refused}, nil)
+		a := h.ticket.entry.onReleaseReply(&d.sender, conn.Sending(), &wire.Reply{Status: wire.Refused}, nil)
 		require.ErrorIs(t, h.conclude(t.Context(), &a), lease.ErrLost)
 		synctest.Wait()
 	})
