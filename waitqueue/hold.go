@@ -26,12 +26,12 @@ type hold struct {
 	first  share    // the lease of the call that got the hold
 	more   []*share // of calls that entered it again
 
-	entry timers.Timer
-	long  timers.Timer   // of telling that it lasts for longer than it should
-	ears  conn.Ears      // that was asked to hear of a release by force; nil before that; guarded by act
-	told  *notify.Teller // of the call that uses it; nil: nobody looks
-	stall *lease.Stall
-	stays chan error // gets the answer to a renewal that tells for how long the name stays taken; guarded by act
+	entry    timers.Timer
+	long     timers.Timer   // of telling that it lasts for longer than it should
+	listener conn.Listener  // that was asked to hear of a release by force; nil before that; guarded by act
+	told     *notify.Teller // of the call that uses it; nil: nobody looks
+	stall    *lease.Stall
+	stays    chan error // gets the answer to a renewal that tells for how long the name stays taken; guarded by act
 
 	cohort lender // whose calls use it, if it is not one call's; set once, under both
 }
@@ -119,17 +119,17 @@ func (h *hold) do(x *turn, f *core.Effect) {
 		if h.long.Target != nil {
 			c.servers.Timers.Remove(&h.long)
 		}
-		if h.ears != nil {
-			h.ears.Leave()
-			h.ears = nil
+		if h.listener != nil {
+			h.listener.Leave()
+			h.listener = nil
 		}
 	case core.Attend:
 		// Also where the slot of its name has moved and the routes know that.
-		if at := c.servers.Ears(e.slot); h.ears != at {
-			if h.ears != nil {
-				h.ears.Leave()
+		if at := c.servers.Listener(e.slot); h.listener != at {
+			if h.listener != nil {
+				h.listener.Leave()
 			}
-			h.ears = at
+			h.listener = at
 			at.Attend()
 		}
 	case core.Renew:

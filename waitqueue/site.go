@@ -39,7 +39,7 @@ type site struct {
 	// act is held while effects are performed. It is taken before mu is released, so effects keep the order of the
 	// inputs. It guards what effects change.
 	act      sync.Mutex
-	listener conn.Ears // where the subscription was asked for
+	listener conn.Listener // where the subscription was asked for
 	tick     timers.Timer
 	looked   chan struct{} // closed when no check is under way any more; nil if nobody waits for that
 }
@@ -156,7 +156,7 @@ func (s *site) perform(e *core.Effect) bool {
 	case core.Poll:
 		c.servers.Spawn(s.use.runChecks)
 	case core.Subscribe:
-		s.listener = c.servers.Ears(s.slot)
+		s.listener = c.servers.Listener(s.slot)
 		s.listener.Want(s.use)
 	case core.Reconnect:
 		s.listener.Reconnect()
@@ -224,7 +224,7 @@ func (s *site) Key() string { return s.keys.Lock }
 //
 // A listener calls without its lock, so its report may be stale: another listener, or a newer connection, may have
 // reported since.
-func (s *site) listensAt(from conn.Ears) bool {
+func (s *site) listensAt(from conn.Listener) bool {
 	s.act.Lock()
 	defer s.act.Unlock()
 	return s.listener == from
@@ -239,7 +239,7 @@ func (s *site) drop() {
 }
 
 // Confirmed is called by a listener when the channel's subscription is confirmed. n is the number of channels of the connection.
-func (s *site) Confirmed(from conn.Ears, n int) {
+func (s *site) Confirmed(from conn.Listener, n int) {
 	x := s.begin()
 	if s.core.Listens() && s.listensAt(from) && from.Hears(s.use) {
 		s.core.OnSubscribed(&x.Input, n, s.client.nonce())
@@ -248,7 +248,7 @@ func (s *site) Confirmed(from conn.Ears, n int) {
 }
 
 // Unheard is called by a listener when the subscription is gone.
-func (s *site) Unheard(from conn.Ears) {
+func (s *site) Unheard(from conn.Listener) {
 	x := s.begin()
 	if s.listensAt(from) && !from.Hears(s.use) {
 		s.core.OnUnsubscribed(&x.Input)
@@ -257,7 +257,7 @@ func (s *site) Unheard(from conn.Ears) {
 }
 
 // Rehome is called by a listener whose node no longer has the site's slot.
-func (s *site) Rehome(from conn.Ears) {
+func (s *site) Rehome(from conn.Listener) {
 	x := s.begin()
 	if s.core.Listens() && s.listensAt(from) {
 		x.Add(core.Effect{Do: core.Subscribe})

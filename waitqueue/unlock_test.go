@@ -191,7 +191,7 @@ func TestACallFollowsAnUnlockForWriting(t *testing.T) {
 
 // ears hear what a test says.
 type ears struct {
-	conn.Ears
+	conn.Listener
 	hears bool
 }
 
@@ -220,7 +220,7 @@ func TestALateWordOfAListenerChangesNothing(t *testing.T) {
 			s.lock.Drop()
 			s.mu.Unlock()
 		}
-		listenAt := func(at conn.Ears) (before conn.Ears) {
+		listenAt := func(at conn.Listener) (before conn.Listener) {
 			s.act.Lock()
 			defer s.act.Unlock()
 			before, s.listener = s.listener, at

@@ -201,7 +201,7 @@ func (c *Servers) Close() {
 		c.hearing.close()
 	}
 	for _, n := range c.routes.all() {
-		n.ears.hangUp()
+		n.listener.hangUp()
 	}
 	if c.sockets != nil {
 		c.flights.close()

@@ -36,7 +36,7 @@ func (n *Node) dedicate(ctx context.Context) (conn rueidis.DedicatedClient, rele
 	side := n.servers.Side
 	if n.servers.routes.table != nil {
 		if side = n.servers.routes.reach(n); side == nil {
-			n.ears.introduce()
+			n.listener.introduce()
 			side = n.servers.routes.reach(n)
 		}
 	}

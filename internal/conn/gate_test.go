@@ -128,7 +128,7 @@ func TestAServerThatFailsIsTriedTwiceASecondForAllThatAClientDoes(t *testing.T) 
 				}
 				c := must.Got(Dial(Options{Redis: o, Prefix: "headwaiter", ID: "id", Flush: func() {}}))(t)
 				defer c.Close()
-				c.Single().ears.Attend()
+				c.Single().listener.Attend()
 				job := Job{Script: lua.Introduce, Keys: []string{"key"}, Args: []string{"who", "1"}}
 				var answered [2]atomic.Int32
 				var work sync.WaitGroup

@@ -30,16 +30,16 @@ type hearer struct {
 
 func (h *hearer) Channel() string { return h.channel }
 func (h *hearer) Key() string     { return h.channel }
-func (h *hearer) Rehome(Ears)     {}
+func (h *hearer) Rehome(Listener) {}
 func (h *hearer) Refused(error)   {}
 
-func (h *hearer) Confirmed(Ears, int) {
+func (h *hearer) Confirmed(Listener, int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.confirmed++
 }
 
-func (h *hearer) Unheard(Ears) {
+func (h *hearer) Unheard(Listener) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.unheard++
@@ -101,7 +101,7 @@ func TestAConnectionIsReplacedBeforeItIsClosed(t *testing.T) {
 			redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
 				d, c := dialOver(t, s, nil)
 				d.Delay(5 * time.Millisecond)
-				l, kept := c.Single().ears, &hearer{channel: "kept"}
+				l, kept := c.Single().listener, &hearer{channel: "kept"}
 				l.Want(kept)
 				synctime.Pass(100 * time.Millisecond)
 				confirmed, _, _ := kept.told()
@@ -145,7 +145,7 @@ func TestAConnectionIsReplacedBeforeItIsClosed(t *testing.T) {
 func TestAConnectionInDoubtConfirmsNothing(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
 		d, c := dialOver(t, s, nil)
-		l, kept, late := c.Single().ears, &hearer{channel: "kept"}, &hearer{channel: "late"}
+		l, kept, late := c.Single().listener, &hearer{channel: "kept"}, &hearer{channel: "late"}
 		l.Want(kept)
 		synctest.Wait()
 		d.Refuse()
@@ -175,8 +175,8 @@ func TestAListenerEndsThoughItsNodeIsGone(t *testing.T) {
 	c.routes.mu.Lock()
 	n := c.routes.nodeLocked("127.0.0.1:1")
 	c.routes.mu.Unlock()
-	n.ears.Attend()
-	n.ears.Leave()
+	n.listener.Attend()
+	n.listener.Leave()
 	require.Eventually(t, func() bool {
 		channels, running := c.Subscribed()
 		return channels == 0 && !running

@@ -164,7 +164,7 @@ func TestACopySubscribesToNothing(t *testing.T) {
 		c := linking(t, s, func(*Servers) {})
 		defer c.Close()
 		h := &hearer{channel: "headwaiter:wake"}
-		c.Single().ears.Want(h)
+		c.Single().listener.Want(h)
 		synctest.Wait()
 		s.Do("HSET", lua.ClientKey("headwaiter", "id"), "link", "1:other")
 		c.hearing.cut("")

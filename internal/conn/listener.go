@@ -433,9 +433,9 @@ func (l *listener) onSubscription(epoch int, s rueidis.PubSubSubscription) {
 // Subscribed tells how many channels the listeners have, and whether one runs.
 func (c *Servers) Subscribed() (channels int, running bool) {
 	for _, n := range c.routes.all() {
-		n.ears.mu.Lock()
-		channels, running = channels+len(n.ears.channels), running || n.ears.running
-		n.ears.mu.Unlock()
+		n.listener.mu.Lock()
+		channels, running = channels+len(n.listener.channels), running || n.listener.running
+		n.listener.mu.Unlock()
 	}
 	return channels, running
 }

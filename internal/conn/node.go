@@ -12,13 +12,13 @@ import (
 // A Node is one server that requests go to. It has what must not be mixed up with another server's: its clock, and the
 // state of its connection. Outside a cluster a client has one, whichever server that is.
 type Node struct {
-	servers *Servers
-	address string // empty where there is one
-	Clock   Clock
-	ears    *listener
-	sound   sync.Map // by slot; of *sound
-	own     dedications
-	intro   introduction
+	servers  *Servers
+	address  string // empty where there is one
+	Clock    Clock
+	listener *listener
+	sound    sync.Map // by slot; of *sound
+	own      dedications
+	intro    introduction
 
 	said     traffic     // of commands
 	renewed  traffic     // of renewals
@@ -29,7 +29,7 @@ type Node struct {
 
 func newNode(c *Servers, address string) *Node {
 	n := &Node{servers: c, address: address}
-	n.ears = newListener(n)
+	n.listener = newListener(n)
 	n.watcher.Target = timers.Func(n.watch)
 	n.said.timer.Target = timers.Func(func(now time.Time) {
 		n.said.listen(now, c.Timers, c.answerTime, func() {

@@ -22,7 +22,7 @@ func (c *Servers) Rename(id string) {
 	before := c.own()
 	c.id.Store(&id)
 	for _, n := range c.routes.all() {
-		n.ears.leave(before)
+		n.listener.leave(before)
 		n.intro.met.Store(nil)
 	}
 	c.links.forget()

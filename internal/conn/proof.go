@@ -302,9 +302,9 @@ func (n *Node) Connection() uint64 {
 	if c.sockets == nil || c.Plain {
 		return 0
 	}
-	n.ears.mu.Lock()
-	defer n.ears.mu.Unlock()
-	return c.sockets.change(n.address) + n.ears.changes
+	n.listener.mu.Lock()
+	defer n.listener.mu.Unlock()
+	return c.sockets.change(n.address) + n.listener.changes
 }
 
 // Aged notes the age that a node gave in reply to a request sent at a time, when Connection was that number.

@@ -212,7 +212,7 @@ func (r *routes) take(owners []owner) {
 	r.mu.Unlock()
 	r.servers.recount()
 	for _, n := range r.all() {
-		n.ears.moveOn()
+		n.listener.moveOn()
 	}
 }
 
@@ -258,12 +258,12 @@ func (c *Servers) Single() *Node {
 	return c.routes.only
 }
 
-// Ears returns the listener of a slot.
-func (c *Servers) Ears(slot uint16) Ears {
+// Listener returns the listener of a slot.
+func (c *Servers) Listener(slot uint16) Listener {
 	if c.Sharded {
-		return c.NodeAt(slot).ears
+		return c.NodeAt(slot).listener
 	}
-	return c.routes.only.ears
+	return c.routes.only.listener
 }
 
 // DoubtSlots asks a cluster for its slots, because something shows that they have changed.

@@ -10,22 +10,22 @@ type Subscriber interface {
 	// Key is a key in the slot of the channel.
 	Key() string
 	// Confirmed is called when the subscription stands; n is the number of channels of the connection. The call may come
-	// late: [Ears.Hears] reports the present state.
-	Confirmed(from Ears, n int)
+	// late: [Listener.Hears] reports the present state.
+	Confirmed(from Listener, n int)
 	// Unheard is called when the subscription is gone. The listener subscribes again; if the slot has left its node,
 	// Rehome follows.
-	Unheard(from Ears)
+	Unheard(from Listener)
 	// Rehome is called when the node of the listener no longer has the slot.
-	Rehome(from Ears)
+	Rehome(from Listener)
 	// Refused is called with an error of the server that no retry mends.
 	Refused(err error)
 	// Message is called with each message.
 	Message(text string, received time.Time)
 }
 
-// Ears are where a subscriber subscribes: at one node, as long as its slot is there. All may be called with locks of the
+// A Listener is where a subscriber subscribes: at one node, as long as its slot is there. All may be called with locks of the
 // subscriber held.
-type Ears interface {
+type Listener interface {
 	// Want subscribes, and keeps subscribed: the subscriber learns of it by Confirmed.
 	Want(s Subscriber)
 	// Drop ends that, unless another subscriber has taken the channel over.
