@@ -57,7 +57,7 @@ func (w *wait) take() *lease.Lease {
 // takeLocked is the same within an input.
 func (w *wait) takeLocked(x *turn) *lease.Lease {
 	t, e := w.ticket, w.entry
-	if wanting := t.Acknowledgement() && w.proof() != (conn.Proof{}); !e.lock.MayTake(&x.Input, &t.Ticket, x.slept, wanting) {
+	if wanting := t.Acknowledgement() && w.durability() != (conn.Durability{}); !e.lock.MayTake(&x.Input, &t.Ticket, x.slept, wanting) {
 		return nil
 	}
 	g, waited := t.Grant(), x.Now.Sub(t.Begun)

@@ -54,8 +54,8 @@ func (w *wait) confirmOnce() error {
 	c, n := e.client, e.node()
 	a := n.Attempt(conn.AttemptTime)
 	x := e.begin()
-	proof := w.proof()
-	wanted, ok := e.lock.BeginConfirm(&x.Input, &t.Ticket, a.Sent, proof.Mark != "")
+	durability := w.durability()
+	wanted, ok := e.lock.BeginConfirm(&x.Input, &t.Ticket, a.Sent, durability.Mark != "")
 	e.end(x)
 	if !ok {
 		return nil
@@ -64,7 +64,7 @@ func (w *wait) confirmOnce() error {
 
 	c.stats.Renewals.Add(1)
 	connection := n.Connection()
-	v := &c.servers.Vouch(n, []conn.Job{request.job(a)}, proof)[0]
+	v := &c.servers.Acknowledge(n, []conn.Job{request.job(a)}, durability)[0]
 	n.Aged(e.slot, v, a.Sent, connection)
 	r, err := v.Reply()
 	if err == nil {
@@ -81,10 +81,10 @@ func (w *wait) confirmOnce() error {
 // of it, and a server that cannot have forgotten another's lease. Both are asked for after a renewal, on the connection
 // that wrote it: a grant by message was written by somebody else's.
 
-// proof is what else the grant of a ticket needs, apart from its node's reply; nothing by default.
-func (w *wait) proof() conn.Proof {
+// durability is what else the grant of a ticket needs, apart from its node's reply; nothing by default.
+func (w *wait) durability() conn.Durability {
 	t, e := w.ticket, w.entry
-	p := conn.Proof{Acks: t.queue.terms.acks()}
+	p := conn.Durability{Acks: t.queue.terms.acks()}
 	if terms := &t.queue.terms; terms.SafeRestart && t.Acknowledgement() && !e.node().Sound(e.slot, terms.Lease) {
 		p.Lease, p.Mark = terms.Lease, lua.MarkKey(e.client.opts.Prefix, e.slot, e.client.servers.Clustered())
 	}

@@ -101,7 +101,7 @@ func (r *renewals) each(n *conn.Node, a conn.Attempt, asked []*renewal, acks con
 	for i := range asked {
 		jobs[i] = asked[i].job(a)
 	}
-	found := r.servers.Vouch(n, jobs, conn.Proof{Acks: acks})
+	found := r.servers.Acknowledge(n, jobs, conn.Durability{Acks: acks})
 	var reply wire.Reply // One for all: nobody keeps it.
 	for i := range found {
 		var err error

@@ -54,15 +54,15 @@ type Servers struct {
 	sockets *sockets // of the commands; nil if the connections are not the client's own
 	hearing *sockets // of renewals and the listeners
 
-	onces    onces
-	routes   *routes
-	vouchers vouchers
-	masters  masters
-	links    links
-	Timers   *timers.Timers
-	Sharded  bool        // channels are sharded
-	Plain    bool        // it is a cluster, and they are not
-	uncount  atomic.Bool // nobody can count subscribers
+	onces            onces
+	routes           *routes
+	acknowledgements acknowledgements
+	masters          masters
+	links            links
+	Timers           *timers.Timers
+	Sharded          bool        // channels are sharded
+	Plain            bool        // it is a cluster, and they are not
+	uncount          atomic.Bool // nobody can count subscribers
 
 	Subscribes atomic.Uint64 // channels subscribed to, again ones included
 
@@ -161,9 +161,9 @@ func newServers(commands, side rueidis.Client, o Options) *Servers {
 	c.life, c.kill = context.WithCancel(context.Background())
 	c.Patient = context.Background()
 	c.flights = newFlights()
-	c.vouchers.servers, c.masters.servers = c, c
+	c.acknowledgements.servers, c.masters.servers = c, c
 	c.links.forget()
-	c.vouchers.pending = make(map[voucherKey][]*vouchee)
+	c.acknowledgements.pending = make(map[ackKey][]*unacknowledged)
 	c.name = serverName(commands, o.Redis)
 	c.routes = newRoutes(c)
 	c.Timers = timers.New(o.Flush)

@@ -147,7 +147,7 @@ func TestALinkIsMadeAgainBeforeItIsForgotten(t *testing.T) {
 			func() error { return c.Run(lua.Origin, key).Error() },
 			func() error { return c.RunAll(c.Single(), jobs)[0].Error() },
 			func() error { return c.RunBeside(c.Single(), jobs)[0].Error() },
-			func() error { return c.Vouch(c.Single(), jobs, Proof{Mark: key[0]})[0].unsent },
+			func() error { return c.Acknowledge(c.Single(), jobs, Durability{Mark: key[0]})[0].unsent },
 		} {
 			synctime.Pass(linkFresh - 1)
 			require.NoError(t, run())

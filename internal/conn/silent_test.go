@@ -137,7 +137,7 @@ func TestANodeIsSoundForAsLongAsItsConnections(t *testing.T) {
 		sound := func() bool { return n.Sound(0, time.Minute) }
 		tells := func() {
 			require.NoError(t, ask())
-			n.Aged(0, &Voucher{Age: time.Hour}, time.Now(), n.Connection())
+			n.Aged(0, &Acknowledgement{Age: time.Hour}, time.Now(), n.Connection())
 		}
 		tells()
 		require.NoError(t, ask())

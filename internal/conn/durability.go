@@ -22,15 +22,15 @@ type Acks struct {
 	Timeout  time.Duration
 }
 
-// A Proof is what a renewal needs in addition to its node's reply.
-type Proof struct {
+// A Durability is what a renewal needs in addition to its node's reply.
+type Durability struct {
 	Acks
 	Mark  string        // the key by which the server is asked for its age, if it is
 	Lease time.Duration // for as long a server that has just started is not believed
 }
 
-// A Voucher is the result of a Proof.
-type Voucher struct {
+// An Acknowledgement is the result of a Durability.
+type Acknowledgement struct {
 	Left time.Duration // how long the server is not to be believed yet
 	Age  time.Duration // for how long it has forgotten nothing, at the least
 	Err  error         // why that, or what the replicas know, could not be asked
@@ -41,8 +41,8 @@ type Voucher struct {
 	short   error // who knows of it, if that is too few
 }
 
-// Reply is the reply to the renewal. It is an error if the node has renewed and the proof could not be asked for.
-func (v *Voucher) Reply() (wire.Reply, error) {
+// Reply is the reply to the renewal. It is an error if the node has renewed and the durability could not be asked for.
+func (v *Acknowledgement) Reply() (wire.Reply, error) {
 	if v.unsent != nil {
 		return wire.Reply{}, v.unsent
 	}
@@ -54,56 +54,56 @@ func (v *Voucher) Reply() (wire.Reply, error) {
 }
 
 // Short is an error that wraps [lease.ErrReplicas] where fewer know of the renewal than were asked for.
-func (v *Voucher) Short() error { return v.short }
+func (v *Acknowledgement) Short() error { return v.short }
 
-// Vouch runs renewals, and asks for the proof of each.
-func (c *Servers) Vouch(n *Node, jobs []Job, p Proof) []Voucher {
-	if p == (Proof{}) {
-		found := make([]Voucher, len(jobs))
+// Acknowledge runs renewals, and asks for the durability of each.
+func (c *Servers) Acknowledge(n *Node, jobs []Job, p Durability) []Acknowledgement {
+	if p == (Durability{}) {
+		found := make([]Acknowledgement, len(jobs))
 		for i, res := range c.RunBeside(n, jobs) {
-			found[i] = Voucher{job: jobs[i], renewal: res}
+			found[i] = Acknowledgement{job: jobs[i], renewal: res}
 		}
 		return found
 	}
-	asked := make([]*vouchee, len(jobs))
+	asked := make([]*unacknowledged, len(jobs))
 	for i, j := range jobs {
-		asked[i] = &vouchee{job: j, Proof: p, done: make(chan Voucher, 1)}
+		asked[i] = &unacknowledged{job: j, Durability: p, done: make(chan Acknowledgement, 1)}
 	}
-	c.vouchers.ask(voucherKey{n, p.Acks}, asked)
-	found := make([]Voucher, len(asked))
+	c.acknowledgements.ask(ackKey{n, p.Acks}, asked)
+	found := make([]Acknowledgement, len(asked))
 	for i, w := range asked {
 		found[i] = <-w.done
 	}
 	return found
 }
 
-// vouchers batches the waits for replicas, and the questions for the age of a server: a connection waits or asks once,
+// acknowledgements batches the waits for replicas, and the questions for the age of a server: a connection waits or asks once,
 // for all renewals sent before. Renewals that come meanwhile go together in the next batch.
-type vouchers struct {
+type acknowledgements struct {
 	servers *Servers
 
 	mu      sync.Mutex // guards pending; nothing is called under it but spawn
-	pending map[voucherKey][]*vouchee
+	pending map[ackKey][]*unacknowledged
 }
 
-// A voucherKey is the same for renewals that can wait together.
-type voucherKey struct {
+// A ackKey is the same for renewals that can wait together.
+type ackKey struct {
 	node *Node
 	Acks
 }
 
-// A vouchee is one renewal that waits to be vouched for.
-type vouchee struct {
-	Proof
+// An unacknowledged is one renewal that waits to be acknowledged.
+type unacknowledged struct {
+	Durability
 	job  Job
-	done chan Voucher
+	done chan Acknowledgement
 }
 
-// vouchBatch is the most renewals that one wait, or one question, is for.
-const vouchBatch = 512
+// ackBatch is the most renewals that one wait, or one question, is for.
+const ackBatch = 512
 
-// ask adds renewals to those that wait for the same proof. Each learns of it through its channel.
-func (v *vouchers) ask(key voucherKey, asked []*vouchee) {
+// ask adds renewals to those that wait for the same durability. Each learns of it through its channel.
+func (v *acknowledgements) ask(key ackKey, asked []*unacknowledged) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	pending, running := v.pending[key]
@@ -111,14 +111,14 @@ func (v *vouchers) ask(key voucherKey, asked []*vouchee) {
 	if !running && !v.servers.Spawn(func() { v.serve(key) }) {
 		delete(v.pending, key)
 		for _, w := range asked {
-			w.done <- Voucher{unsent: lease.ErrClosed}
+			w.done <- Acknowledgement{unsent: lease.ErrClosed}
 		}
 	}
 }
 
-// serve runs in the background while renewals at one node wait for the same proof. A wait for replicas needs a connection
+// serve runs in the background while renewals at one node wait for the same durability. A wait for replicas needs a connection
 // that nobody else uses, because it blocks it.
-func (v *vouchers) serve(key voucherKey) {
+func (v *acknowledgements) serve(key ackKey) {
 	take := func() (pipeline, func(), error) {
 		if key.Acks == (Acks{}) {
 			return v.servers.Side, func() {}, nil
@@ -136,7 +136,7 @@ func (v *vouchers) serve(key voucherKey) {
 	for {
 		v.mu.Lock()
 		pending := v.pending[key]
-		batch := slices.Clone(pending[:min(len(pending), vouchBatch)])
+		batch := slices.Clone(pending[:min(len(pending), ackBatch)])
 		if len(batch) == 0 {
 			delete(v.pending, key)
 			v.mu.Unlock()
@@ -156,17 +156,17 @@ func (v *vouchers) serve(key voucherKey) {
 }
 
 // through asks on a connection; none is why there is no connection.
-func (v *vouchers) through(conn pipeline, none error, batch []*vouchee, key voucherKey) []Voucher {
+func (v *acknowledgements) through(conn pipeline, none error, batch []*unacknowledged, key ackKey) []Acknowledgement {
 	if conn == nil {
 		v.servers.routes.doubt()
-		return slices.Repeat([]Voucher{{unsent: none}}, len(batch))
+		return slices.Repeat([]Acknowledgement{{unsent: none}}, len(batch))
 	}
 	if key.Acks == (Acks{}) {
-		return v.servers.prove(v.servers.Patient, key.node, conn, batch, Acks{})
+		return v.servers.acknowledge(v.servers.Patient, key.node, conn, batch, Acks{})
 	}
 	ctx, cancel := context.WithTimeout(v.servers.life, key.Timeout+AnswerTime)
 	defer cancel()
-	return v.servers.prove(ctx, key.node, conn, batch, key.Acks)
+	return v.servers.acknowledge(ctx, key.node, conn, batch, key.Acks)
 }
 
 // A pipeline is a client, or a connection of one.
@@ -175,24 +175,24 @@ type pipeline interface {
 	DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult
 }
 
-// prove runs renewals, then asks for the server's age, then waits for the replicas, in this order on one connection. If
+// acknowledge runs renewals, then asks for the server's age, then waits for the replicas, in this order on one connection. If
 // the server does not know a script, all is sent again in full: the order must hold.
-func (c *Servers) prove(ctx context.Context, n *Node, conn pipeline, batch []*vouchee, acks Acks) []Voucher {
+func (c *Servers) acknowledge(ctx context.Context, n *Node, conn pipeline, batch []*unacknowledged, acks Acks) []Acknowledgement {
 	if err := n.introducedBeside(ctx, conn); err != nil {
-		return slices.Repeat([]Voucher{{unsent: err}}, len(batch))
+		return slices.Repeat([]Acknowledgement{{unsent: err}}, len(batch))
 	}
-	found, known := c.proveWith(ctx, conn, batch, acks, c.evalsha)
+	found, known := c.acknowledgeWith(ctx, conn, batch, acks, c.evalsha)
 	if !known {
-		found, _ = c.proveWith(ctx, conn, batch, acks, c.eval)
+		found, _ = c.acknowledgeWith(ctx, conn, batch, acks, c.eval)
 	}
 	return found
 }
 
 type encoder func(b rueidis.Builder, s *lua.Script, keys, args []string) rueidis.Completed
 
-func (c *Servers) proveWith(
-	ctx context.Context, conn pipeline, batch []*vouchee, acks Acks, encode encoder,
-) (found []Voucher, known bool) {
+func (c *Servers) acknowledgeWith(
+	ctx context.Context, conn pipeline, batch []*unacknowledged, acks Acks, encode encoder,
+) (found []Acknowledgement, known bool) {
 	cmds := make([]rueidis.Completed, 0, len(batch)+2)
 	var marks []string
 	asked := make(map[string]int) // where the answers are
@@ -221,9 +221,9 @@ func (c *Servers) proveWith(
 	if acks != (Acks{}) {
 		short, err = acks.missing(results[len(results)-1])
 	}
-	found = make([]Voucher, len(batch))
+	found = make([]Acknowledgement, len(batch))
 	for i, w := range batch {
-		v := Voucher{job: w.job, renewal: results[i], Err: err, short: short}
+		v := Acknowledgement{job: w.job, renewal: results[i], Err: err, short: short}
 		if w.Mark != "" {
 			var err error
 			if v.Age, err = age(results[asked[w.Mark]]); v.Err == nil {
@@ -308,7 +308,7 @@ func (n *Node) Connection() uint64 {
 }
 
 // Aged notes the age that a node gave in reply to a request sent at a time, when Connection was that number.
-func (n *Node) Aged(slot uint16, v *Voucher, sent time.Time, connection uint64) {
+func (n *Node) Aged(slot uint16, v *Acknowledgement, sent time.Time, connection uint64) {
 	if v.Err == nil && v.Age > 0 && connection != 0 {
 		n.sound.Store(slot, &sound{connection, sent.Add(-v.Age), sent})
 	}
