@@ -100,7 +100,7 @@
 //	R3  Whatever frees, removes, queues again or finds something over its time serves the queue
 //	    (queue.advance) before it decides anything else.
 //	R4  Whether a head can hear is asked (PUBSUB NUMSUB) before it is granted. What PUBLISH answers is no
-//	    durability of anything.
+//	    proof of anything.
 //	R5  A head that belongs to the calling client needs no subscriber. It is granted in the reply.
 //	R6  A pass that finds two or more clients without a subscriber and none with one drops nobody: it is
 //	    the server's subscriptions that are gone, not the clients. A mark keeps the lock free for
