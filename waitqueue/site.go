@@ -241,7 +241,7 @@ func (s *site) drop() {
 // Confirmed is called by a listener when the channel's subscription is confirmed. n is the number of channels of the connection.
 func (s *site) Confirmed(from conn.Listener, n int) {
 	x := s.begin()
-	if s.core.Listens() && s.listensAt(from) && from.Hears(s.use) {
+	if s.core.Listens() && s.listensAt(from) && from.Subscribed(s.use) {
 		s.core.OnSubscribed(&x.Input, n, s.client.nonce())
 	}
 	s.end(x)
@@ -250,7 +250,7 @@ func (s *site) Confirmed(from conn.Listener, n int) {
 // Unheard is called by a listener when the subscription is gone.
 func (s *site) Unheard(from conn.Listener) {
 	x := s.begin()
-	if s.listensAt(from) && !from.Hears(s.use) {
+	if s.listensAt(from) && !from.Subscribed(s.use) {
 		s.core.OnUnsubscribed(&x.Input)
 	}
 	s.end(x)

@@ -195,7 +195,7 @@ type ears struct {
 	hears bool
 }
 
-func (e *ears) Hears(conn.Subscriber) bool { return e.hears }
+func (e *ears) Subscribed(conn.Subscriber) bool { return e.hears }
 
 // What a listener has decided under its lock it says without it: perhaps after another has confirmed the channel at the
 // node where the slot has gone, or after its own next connection has. A site that took that for true would be deaf for

@@ -153,7 +153,7 @@ func TestAConnectionInDoubtConfirmsNothing(t *testing.T) {
 		l.Want(late)
 		l.Want(kept) // Again, as a name does whose subscription was lost.
 		synctime.Pass(10 * time.Second)
-		require.True(t, l.Hears(late))
+		require.True(t, l.Subscribed(late))
 		confirmed, _, _ := late.told()
 		require.Zero(t, confirmed)
 		confirmed, _, _ = kept.told()

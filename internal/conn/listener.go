@@ -116,7 +116,7 @@ func (l *listener) Drop(s Subscriber) {
 	}
 }
 
-func (l *listener) Hears(s Subscriber) bool {
+func (l *listener) Subscribed(s Subscriber) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	sub := l.channels[s.Channel()]

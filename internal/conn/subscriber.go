@@ -10,7 +10,7 @@ type Subscriber interface {
 	// Key is a key in the slot of the channel.
 	Key() string
 	// Confirmed is called when the subscription stands; n is the number of channels of the connection. The call may come
-	// late: [Listener.Hears] reports the present state.
+	// late: [Listener.Subscribed] reports the present state.
 	Confirmed(from Listener, n int)
 	// Unheard is called when the subscription is gone. The listener subscribes again; if the slot has left its node,
 	// Rehome follows.
@@ -30,8 +30,8 @@ type Listener interface {
 	Want(s Subscriber)
 	// Drop ends that, unless another subscriber has taken the channel over.
 	Drop(s Subscriber)
-	// Hears reports whether the subscription stands.
-	Hears(s Subscriber) bool
+	// Subscribed reports whether the subscription stands.
+	Subscribed(s Subscriber) bool
 	// Reconnect replaces the connection.
 	Reconnect()
 	// Attend listens on the client's own channel, for one hold more. Leave says that one has ended; the channel stays for
