@@ -138,14 +138,14 @@ var room notify.Teller
 func tellAll(ctx context.Context, w *wait, h *hold, now time.Time) {
 	t := w.ticket
 	t.teller = w.entry.client.notifier.Teller(&room, "lock", "name", &t.Text)
-	h.told = t.teller
+	h.teller = t.teller
 	t.teller.Asked(ctx)
 	t.teller.Queued(1, 1)
 	t.teller.Granted(ctx, 1, time.Second, "")
 	t.teller.Tell(observe.Observation{Moment: observe.Renewed, Token: h.Token, Margin: time.Second})
-	h.told.Holds(h.UseToken, time.Second)
+	h.teller.Holds(h.UseToken, time.Second)
 	h.tellLost(nil)
-	h.told.Note()
+	h.teller.Note()
 	h.released(time.Second, nil)
 	w.ended(nil)
 	w.entry.tell(observe.Observation{Moment: observe.Woken, Count: 1})

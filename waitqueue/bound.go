@@ -36,8 +36,8 @@ func full(waiting int, now, oldest int64) error {
 	return &lease.QueueFullError{Waiting: waiting, Oldest: time.Duration(now-oldest) * time.Microsecond}
 }
 
-// Told makes that error of what a check says after the state of a ticket.
-func (b bound) told(text string, now int64) error {
+// fromCheck makes that error of what a check says after the state of a ticket.
+func (b bound) fromCheck(text string, now int64) error {
 	var waiting int
 	var oldest int64
 	if _, err := fmt.Sscan(text, &waiting, &oldest); err != nil {

@@ -75,7 +75,7 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 		opts: o, who: names.Who(o.Name), born: time.Now(), sites: make(map[string]use), gone: make(chan struct{}),
 	}
 	c.notifier = notify.New(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, c.who)
-	w.Who, w.Hear, w.Flush, w.Requests = c.who, c.told, c.flush, c.notifier.Requests("redis")
+	w.Who, w.Hear, w.Flush, w.Requests = c.who, c.onMessage, c.flush, c.notifier.Requests("redis")
 	w.Copied = c.copied
 	w.TwoMasters = func(err error) {
 		c.stats.TwoMasters.Add(1)
@@ -150,8 +150,8 @@ func Above(c *Client, token uint64) { c.minToken.Raise(token) }
 // nonce is what a ping carries: a text that nothing else has.
 func (c *client) nonce() string { return strconv.FormatUint(c.numbers.Add(1), 10) }
 
-// told takes in a message on the client's own channel. It runs on the reader of the connection.
-func (c *client) told(text string) {
+// onMessage takes in a message on the client's own channel. It runs on the reader of the connection.
+func (c *client) onMessage(text string) {
 	c.stats.Messages.Add(1)
 	m, err := wire.ParseMessage(text)
 	if err != nil || m.Kind != wire.MessageForced {

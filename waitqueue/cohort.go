@@ -127,7 +127,7 @@ func (q *Cohort) join(ctx context.Context, mode string) (*lease.Lease, error) {
 		co.unkept()
 	}
 	if turn == core.Uses {
-		l := u.pass(x, &claim, u.told.Note())
+		l := u.pass(x, &claim, u.teller.Note())
 		e.endActing(x)
 		return l, nil
 	}
@@ -274,8 +274,8 @@ func (u *lent) pass(x *turn, to *claim, note string) *lease.Lease {
 	to.tells()
 	ctx, waited := to.ctx, u.Since.Sub(to.begun)
 	if t := to.ticket; t != nil {
-		u.told = t.teller
-		ctx = u.told.Granted(ctx, u.UseToken, waited, note)
+		u.teller = t.teller
+		ctx = u.teller.Granted(ctx, u.UseToken, waited, note)
 	}
 	u.remind(x.Now)
 	u.ticket.entry.client.stats.Granted.Add(1)
@@ -298,12 +298,12 @@ func (u *lent) release(ctx context.Context) error {
 	}
 	switch turn {
 	case core.Uses:
-		note := u.told.Note()
-		u.told.Ended(observe.Released, token, held, nil)
+		note := u.teller.Note()
+		u.teller.Ended(observe.Released, token, held, nil)
 		f.lease = u.pass(x, &f.claim, note)
 		f.goOn(nil)
 	case core.Later:
-		u.told.Ended(observe.Released, token, held, nil)
+		u.teller.Ended(observe.Released, token, held, nil)
 		c.kept.mu.Lock()
 		excess = c.kept.Add(&co.Cohort)
 		c.kept.mu.Unlock()

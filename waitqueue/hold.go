@@ -29,7 +29,7 @@ type hold struct {
 	entry    timers.Timer
 	long     timers.Timer   // of telling that it lasts for longer than it should
 	listener conn.Listener  // that was asked to hear of a release by force; nil before that; guarded by act
-	told     *notify.Teller // of the call that uses it; nil: nobody looks
+	teller   *notify.Teller // of the call that uses it; nil: nobody looks
 	stall    *lease.Stall
 	stays    chan error // gets the answer to a renewal that tells for how long the name stays taken; guarded by act
 
@@ -61,14 +61,14 @@ func (w *wait) takeLocked(x *turn) *lease.Lease {
 		return nil
 	}
 	g, waited := t.Grant(), x.Now.Sub(t.Begun)
-	h := &hold{ticket: t, told: t.teller, stall: lease.NewStall(t.queue.terms.MaxStall)}
+	h := &hold{ticket: t, teller: t.teller, stall: lease.NewStall(t.queue.terms.MaxStall)}
 	if t.Joint {
 		h.stall.Pause()
 	}
 	e.lock.Take(&x.Input, &t.Ticket, &h.Hold, h.leases())
 	e.act.Lock()
 	defer e.act.Unlock()
-	l := h.grant(h.told.Granted(w.ctx, g.Token, waited, g.Note), &h.first, t.queue, waited)
+	l := h.grant(h.teller.Granted(w.ctx, g.Token, waited, g.Note), &h.first, t.queue, waited)
 	h.entry.Target, t.hold = h, h
 	e.client.stats.Granted.Add(1)
 	h.remind(x.Now)
@@ -157,16 +157,16 @@ func (h *hold) do(x *turn, f *core.Effect) {
 			sh.keeper.Awaited()
 		}
 		if f.Flag {
-			h.told.Tell(observe.Observation{Moment: observe.Wanted, Token: h.UseToken, Held: h.held()})
+			h.teller.Tell(observe.Observation{Moment: observe.Wanted, Token: h.UseToken, Held: h.held()})
 		}
 	case core.Recall:
 		c.servers.Spawn(h.cohort.recall)
 	case core.Stays:
 		h.stays <- f.Err
 	case core.Renewed:
-		h.told.Tell(observe.Observation{Moment: observe.Renewed, Token: h.UseToken, Margin: f.Left, Lease: f.Lease})
+		h.teller.Tell(observe.Observation{Moment: observe.Renewed, Token: h.UseToken, Margin: f.Left, Lease: f.Lease})
 	case core.RenewalFailed:
-		h.told.Tell(observe.Observation{Moment: observe.RenewalFailed, Token: h.UseToken, Margin: f.Left, Lease: f.Lease, Count: f.Count, Err: f.Err})
+		h.teller.Tell(observe.Observation{Moment: observe.RenewalFailed, Token: h.UseToken, Margin: f.Left, Lease: f.Lease, Count: f.Count, Err: f.Err})
 	}
 }
 
@@ -246,13 +246,13 @@ func (h *hold) released(held time.Duration, err error) { h.ended(observe.Release
 // ended reports how a hold ended that its holder released.
 func (h *hold) ended(by observe.Moment, held time.Duration, err error) {
 	if h.Idle.IsZero() { // Else no call had it.
-		h.told.Ended(by, h.UseToken, held, err)
+		h.teller.Ended(by, h.UseToken, held, err)
 	}
 }
 
 // tellLost reports a loss, with the cause that the holder sees: a lease may have ended by itself before.
 func (h *hold) tellLost(cause error) {
-	if h.told == nil {
+	if h.teller == nil {
 		return
 	}
 	for sh := range h.open {
@@ -260,7 +260,7 @@ func (h *hold) tellLost(cause error) {
 			cause = seen
 		}
 	}
-	h.told.Tell(observe.Observation{Moment: observe.Lost, Token: h.UseToken, Held: h.held(), Err: cause})
+	h.teller.Tell(observe.Observation{Moment: observe.Lost, Token: h.UseToken, Held: h.held(), Err: cause})
 }
 
 // remind reports a hold that lasts too long, and sets the timer for the next time. act is held.
@@ -268,7 +268,7 @@ func (h *hold) remind(now time.Time) {
 	if !h.Idle.IsZero() {
 		return
 	}
-	if left, wanted := h.told.Holds(h.UseToken, now.Sub(h.Since)); wanted {
+	if left, wanted := h.teller.Holds(h.UseToken, now.Sub(h.Since)); wanted {
 		if h.long.Target == nil {
 			h.long.Target = timers.Func(h.tellLong)
 		}

@@ -30,10 +30,10 @@ type outbox[T any] struct {
 	spawn   func(func()) bool      // runs something in the background; false: its client was closed
 	sendAll func(*conn.Node, []*T) // sends to a node, and takes in the answers
 
-	mu      sync.Mutex // guards the fields below; nothing is called under it but spawn and timers
-	ready   map[*conn.Node]*box[T]
-	open    int           // what is not yet over
-	settled chan struct{} // closed when one of that is; nil while nobody waits for it
+	mu       sync.Mutex // guards the fields below; nothing is called under it but spawn and timers
+	ready    map[*conn.Node]*box[T]
+	open     int           // what is not yet over
+	progress chan struct{} // closed when one of that is; nil while nobody waits for it
 }
 
 // A box has what is to be sent to a node. A goroutine sends it, and ends when there is nothing. Where requests have taken
@@ -119,9 +119,9 @@ func (o *outbox[T]) count(n int) {
 
 func (o *outbox[T]) settleLocked(n int) {
 	o.open -= n
-	if o.settled != nil {
-		close(o.settled)
-		o.settled = nil
+	if o.progress != nil {
+		close(o.progress)
+		o.progress = nil
 	}
 }
 
@@ -208,10 +208,10 @@ func (o *outbox[T]) wait(ctx context.Context, owed func() time.Time) error {
 			o.mu.Unlock()
 			return nil
 		}
-		if o.settled == nil {
-			o.settled = make(chan struct{})
+		if o.progress == nil {
+			o.progress = make(chan struct{})
 		}
-		settled := o.settled
+		progress := o.progress
 		o.mu.Unlock()
 		left := time.Until(owed()) // After that: what settles from here on is told by the channel.
 		if left <= 0 {
@@ -219,7 +219,7 @@ func (o *outbox[T]) wait(ctx context.Context, owed func() time.Time) error {
 		}
 		timer := time.NewTimer(left)
 		select {
-		case <-settled:
+		case <-progress:
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()

@@ -64,7 +64,7 @@ func checkStates(check *core.Check, r *wire.Reply) []core.CheckState {
 		case wire.StateExcess:
 			s.Err = excess(t.Ticket.Permits, rest)
 		case wire.StateFull:
-			s.Err = bound(t.Limit).told(rest, r.Now)
+			s.Err = bound(t.Limit).fromCheck(rest, r.Now)
 		}
 		states = append(states, s)
 	}

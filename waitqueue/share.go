@@ -258,7 +258,7 @@ func (sh *share) takeOff(ended bool) (todo remainder) {
 
 // beginRelease begins the release of the hold. act is held.
 func (h *hold) beginRelease(x *turn) {
-	h.ticket.entry.lock.BeginRelease(&x.Input, &h.Hold, h.told.Note())
+	h.ticket.entry.lock.BeginRelease(&x.Input, &h.Hold, h.teller.Note())
 }
 
 // let ends the lease as released if its release only has to be sent, and leaves that to the caller. This is so if it is

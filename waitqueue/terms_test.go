@@ -85,7 +85,7 @@ func TestABoundSaysHowManyMayWait(t *testing.T) {
 }
 
 func TestACheckTellsHowFullAQueueIs(t *testing.T) {
-	full := must.As[*lease.QueueFullError](t, bound(3).told("4 1000000", 1500000))
+	full := must.As[*lease.QueueFullError](t, bound(3).fromCheck("4 1000000", 1500000))
 	require.Equal(t, lease.QueueFullError{Waiting: 4, Oldest: 500 * time.Millisecond}, *full)
-	require.ErrorIs(t, bound(3).told("many", 0), lease.ErrQueueFull)
+	require.ErrorIs(t, bound(3).fromCheck("many", 0), lease.ErrQueueFull)
 }

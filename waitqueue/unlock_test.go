@@ -287,7 +287,7 @@ func TestAReleaseIsAnsweredBesideAWordOfForce(t *testing.T) {
 		h.first.takeOff(false)
 		d := &owned{}
 		h.ticket.entry.own(d, h.ticket, nil)
-		go c.told(word)
+		go c.onMessage(word)
 		a := h.ticket.entry.onReleaseReply(&d.sender, conn.Sending(), &wire.Reply{Status: wire.Refused}, nil)
 		require.ErrorIs(t, h.conclude(t.Context(), &a), lease.ErrLost)
 		synctest.Wait()

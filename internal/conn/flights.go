@@ -9,8 +9,8 @@ import (
 // for which a connection is still being made.
 const flightsTime = time.Second
 
-// landed is what flights count from once no command may begin.
-const landed = -1 << 62
+// flightsClosed is what flights count from once no command may begin.
+const flightsClosed = -1 << 62
 
 // flights are the commands under way on the client's own connections. They must be over before rueidis closes: a command
 // that begins at the same moment as its Close can leave that waiting for an answer that nobody reads (rueidis 1.0.79).
@@ -34,7 +34,7 @@ func (f *flights) begin() bool {
 }
 
 func (f *flights) end() {
-	if f.n.Add(-1) == landed {
+	if f.n.Add(-1) == flightsClosed {
 		select {
 		case f.last <- struct{}{}:
 		default:
@@ -44,7 +44,7 @@ func (f *flights) end() {
 
 // close lets no more begin, and waits for those under way.
 func (f *flights) close() {
-	if f.n.Load() < 0 || f.n.Add(landed) == landed {
+	if f.n.Load() < 0 || f.n.Add(flightsClosed) == flightsClosed {
 		return
 	}
 	timer := time.NewTimer(flightsTime)

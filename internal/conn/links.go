@@ -34,8 +34,8 @@ const (
 
 // links are those that a client has made.
 type links struct {
-	state atomic.Int32 // one of those below
-	told  atomic.Bool  // a server has told the number of a connection
+	state    atomic.Int32 // one of those below
+	numbered atomic.Bool  // a server has told the number of a connection
 
 	mu   sync.Mutex          // guards the fields below
 	made map[string][]string // by the key, the oldest first
@@ -177,10 +177,10 @@ func (n *Node) meet(id string, rc pipeline) error {
 			number, err := n.number(rc)
 			switch {
 			case err == nil:
-				c.links.told.Store(true)
+				c.links.numbered.Store(true)
 				link = strconv.FormatInt(number, 10) + ":" + strconv.FormatInt(at.UnixNano(), 36)
 				own = c.links.own(key, link)
-			case !Answered(err) && (c.sockets != nil || c.links.told.Load()):
+			case !Answered(err) && (c.sockets != nil || c.links.numbered.Load()):
 				return n.unmet(at, err)
 			case Answered(err) && (Transient(err) || isLoggedOut(err)):
 				return err
