@@ -66,8 +66,8 @@ func (c *client) shut() {
 	c.notifier.Stop()
 }
 
-// An owed is a release that a server could still need when a client closes.
-type owed interface {
+// An unconfirmed is a release that a server could still need when a client closes.
+type unconfirmed interface {
 	// Left is the latest time at which the server can still have something to release, of what it may have had at a time,
 	// and whether that is a hold; zero if it has nothing. The error is why the release was not confirmed, if it was given
 	// up.
@@ -75,7 +75,7 @@ type owed interface {
 }
 
 // outstanding are the releases that are unconfirmed when a client closes.
-type outstanding []owed
+type outstanding []unconfirmed
 
 // Until is the latest time at which anything that was outstanding at a time can remain.
 func (o outstanding) Until(begun time.Time) time.Time {

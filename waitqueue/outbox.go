@@ -200,8 +200,8 @@ func (o *outbox[T]) left() (open, nodes int) {
 	return o.open, len(o.ready)
 }
 
-// wait returns when all is over, or nothing is owed any more, or with an error when ctx ends.
-func (o *outbox[T]) wait(ctx context.Context, owed func() time.Time) error {
+// wait returns when all is over, or until has passed, or with an error when ctx ends.
+func (o *outbox[T]) wait(ctx context.Context, until func() time.Time) error {
 	for {
 		o.mu.Lock()
 		if o.open == 0 {
@@ -213,7 +213,7 @@ func (o *outbox[T]) wait(ctx context.Context, owed func() time.Time) error {
 		}
 		progress := o.progress
 		o.mu.Unlock()
-		left := time.Until(owed()) // After that: what settles from here on is told by the channel.
+		left := time.Until(until()) // After taking the channel, so that no later progress is missed.
 		if left <= 0 {
 			return nil
 		}
