@@ -128,7 +128,7 @@ func TestAMateHasThePlaceOfTheTimeOfItsCall(t *testing.T) {
 			synctime.Pass(time.Millisecond)
 			kit.Release(t, l)
 			synctest.Wait()
-			require.True(t, calls[k].Returned(), "turn %d is not that of call %d", i, k)
+			require.True(t, calls[k].Returned(), "turn %d is not the turn of call %d", i, k)
 			l = calls[k].Value(t)
 		}
 		kit.Release(t, l)
@@ -172,7 +172,7 @@ func inTurn(t *testing.T, l *lease.Lease, calls []*call) {
 	for i, c := range calls {
 		kit.Release(t, l)
 		synctest.Wait()
-		require.True(t, c.Returned(), "turn %d is not that of call %d", i, i)
+		require.True(t, c.Returned(), "turn %d is not the turn of call %d", i, i)
 		l = c.Value(t)
 	}
 	kit.Release(t, l)

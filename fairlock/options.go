@@ -72,7 +72,7 @@ func (keep) ForMutex()              {}
 //
 // For the server all the uses in a row are one hold: Inspect, and [WithHistory], tell its first token, and since when the
 // client has it. With [WithCohort], calls that wait here may pass the lock on before others get it, up to its number. As
-// behind a cohort, HandOver of a lease is [errors.ErrUnsupported], and the hold stays.
+// with a cohort, HandOver of a lease is [errors.ErrUnsupported], and the hold stays.
 //
 // d is from 1 ms to [MaxKeep]; the default, and 0, is not to keep. With [headwaiter.WithMaxHold], [headwaiter.WithMinHold],
 // [headwaiter.WithMaxStall], [headwaiter.WithReplicas], [headwaiter.WithFsync] and [headwaiter.WithSafeRestart] calls fail

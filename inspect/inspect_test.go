@@ -98,8 +98,8 @@ func TestPatterns(t *testing.T) {
 	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
 		names := []string{"a", "b", "ab", "a/b/c", "a*", "über", "a:{b", "{b", "b}"}
 		hold(t, c, names...)
-		for _, beside := range []string{"headwaiter", "headwaiter:lock:b", "headwaiter:fence:{b}", "other:lock:{b}", "headwaiter:lock:{}"} {
-			s.Do("SET", beside, "x")
+		for _, other := range []string{"headwaiter", "headwaiter:lock:b", "headwaiter:fence:{b}", "other:lock:{b}", "headwaiter:lock:{}"} {
+			s.Do("SET", other, "x")
 		}
 		for pattern, want := range map[string]string{
 			"*":       "a a* a/b/c a:{b ab b b} {b über",

@@ -106,12 +106,12 @@ func ExampleWithPriority() {
 	defer stop()
 	urgent := redlock.New(clients, "orders:42", headwaiter.WithPriority(1), redlock.WithoutSafeRestart())
 	err := urgent.Do(context.Background(), func(context.Context) error {
-		fmt.Println("ahead of those who came a little earlier")
+		fmt.Println("ahead of calls that came a little earlier")
 		return nil
 	})
 	fmt.Println(err)
 	// Output:
-	// ahead of those who came a little earlier
+	// ahead of calls that came a little earlier
 	// <nil>
 }
 

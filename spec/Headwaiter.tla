@@ -51,7 +51,7 @@ EndWhenAnswered == "EndWhenAnswered" \in Off    \* whether an end must be repeat
 LapseForgets == "LapseForgets" \in Off          \* what may still run under the number of a ticket before it lapsed is not ended
 LateArrivalStays == "LateArrivalStays" \in Off  \* a queued ticket keeps an arrival that is later than its own
 StaleProof == "StaleProof" \in Off              \* an echo clears a mark that is newer than it (the code still does)
-MateAsksLater == "MateAsksLater" \in Off        \* the next leader of a cohort asks behind the end of the last
+MateAsksLater == "MateAsksLater" \in Off        \* the next leader of a cohort asks after the end of the last
 MateIsForgotten == "MateIsForgotten" \in Off    \* nobody leads after the end of the last
 RefusedAgain == "RefusedAgain" \in Off          \* a ticket that comes back to the queue is counted as a new one
 DeadWait == "DeadWait" \in Off                  \* the dead count as waiters

@@ -8,7 +8,7 @@ CONSTANTS
   ByClock,       \* the token of a use is above that of the grant by less than the time that has passed since
   Reserves,      \* where the client does not tell, the server takes all tokens that it may have come to for used
   TellsLast,     \* an end tells the last token that was used
-  AsksFirst,     \* a hold that was waited for is not used again before a renewal has told of those behind it
+  AsksFirst,     \* a hold that was waited for is not used again before a renewal has told of the tickets behind it
   GivesBack,     \* an idle hold is given back when its client knows that somebody waits
   LooksAtClock,  \* no use begins behind the end of the lease
   Strangers,     \* 1, 2, ...; others who want the lock, each once

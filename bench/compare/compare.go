@@ -114,7 +114,7 @@ func Runs(old, new bench.Report) []Row {
 const Before = "before"
 
 // Builds compares two builds of one lock by their pairs within one run. The change of a work is the change of its rounds,
-// and the change of all works that of all rounds.
+// and the change of all works is the change of all rounds.
 func Builds(r bench.Report) []Row {
 	var rows []Row
 	for _, f := range figures {

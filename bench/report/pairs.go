@@ -250,7 +250,7 @@ func (v view) yardstick() Section {
 // family are the other synchronizers next to the mutex.
 func (v view) family() Section {
 	s := Section{
-		Title: "The family beside the mutex",
+		Title: "The other synchronizers",
 		Text: []string{"What is measured in each row, and a mutex in the same rounds, which is " + Own + " in the work of the third column: how many times as fast the mutex is, and how many times the CPU it takes. " +
 			"R: reentrant. S4: a semaphore of one permit; S16: 16 permits for 64 clients. RW: 64 readers of one lock, and 64 workers with a mutex each. R5: Redlock on five servers, whose CPU is not counted. " +
 			"W3: 16 workers of one client. A multilock takes three names."},

@@ -76,8 +76,8 @@ func Margin(d time.Duration) time.Duration {
 }
 
 // renewAt is when to renew a hold that was granted or renewed at a time for a lease. It is a third of the lease later, so
-// that two renewals may fail before the lease is in doubt, or at the tick before that of a grid that begins with the
-// client, so that renewals come together.
+// that two renewals may fail before the lease is in doubt. It is moved to the tick before, of a grid that begins with
+// the client, so that renewals come together.
 func (l *Lock) renewAt(from time.Time, lasts time.Duration) time.Time {
 	due := from.Add(lasts / 3)
 	if tick := lasts / grid; tick > 0 {

@@ -1,5 +1,5 @@
-// Package enginetest is what the tests of the adapters to other engines share beside the conformance kit, those of etcd
-// and ZooKeeper above all: what happens to an engine's own server, lines of many clients, processes that are stopped,
+// Package enginetest is what the tests of the adapters to other engines share in addition to the conformance kit,
+// above all for etcd and ZooKeeper: what happens to an engine's own server, lines of many clients, processes that are stopped,
 // and measuring.
 package enginetest
 

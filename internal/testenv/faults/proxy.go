@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A Wire is a protocol other than that of Redis. Where Read is set, replies and pushes are not told apart:
+// A Wire is a protocol of another engine. Where Read is set, replies and pushes are not told apart:
 // [Faults.LoseReplies] and [Faults.LosePushes] are for Redis.
 type Wire struct {
 	// Read reads the next message. With the error of the end it may return a part of one.

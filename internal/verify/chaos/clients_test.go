@@ -117,7 +117,7 @@ func renewalsAreStarved(t *testing.T, r *run) {
 // dead is how many tickets there are in front.
 const dead = 1000
 
-// crowded queues the tickets of another process, and behind them one of this.
+// crowded queues the tickets of another process, and after them one of this process.
 func (r *run) crowded(holder, waiter *fairlock.Mutex, clients int) (*crowd.Crowd, *kit.Call[*lease.Lease]) {
 	r.Helper()
 	victims := r.crowd(crowd.Plan{

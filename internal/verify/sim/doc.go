@@ -45,7 +45,7 @@
 //	error       only errors that a fault explains
 //	stuck       after the healing everybody alive gets in, within a lease and slack
 //	leaves      a client that closes while its calls are on their way has nothing at the server when its Close has no error
-//	left over   no subscriptions, connections, goroutines; two minutes later no keys, but for the ids of requests
+//	left over   no subscriptions, connections, goroutines; two minutes later no keys, except the ids of requests
 //
 // # What it is not
 //

@@ -80,7 +80,7 @@ var without = map[string]string{
 	"R8":  "the notice of a grant for a ticket that holds or is ending is given back",
 	"R9":  "leaving takes a ticket out of the queue only; releasing and giving back free it only if it holds",
 	"R10": "no client is suspected, and none doubts its subscription",
-	"R11": "who hands a hold over ends when that is answered, what is adopted stays in transit, and nothing is ended behind a hand-over that came too late",
+	"R11": "who hands a hold over ends when that is answered, what is adopted stays in transit, and nothing is ended after a hand-over that came too late",
 
 	"R1Order":     "requests on a connection overtake each other",
 	"R1Repeat":    "an end is sent once, whatever is still under way",
@@ -92,14 +92,14 @@ var without = map[string]string{
 	"R10Suspects": "the server suspects nobody",
 	"R11Ends":     "who hands a hold over ends when that is answered",
 	"R11Once":     "what is adopted stays in transit",
-	"R11End":      "nothing is ended behind a hand-over that came too late, though an old ask may have taken the lock again",
+	"R11End":      "nothing is ended after a hand-over that came too late, though an old ask may have taken the lock again",
 	"R10Doubt":    "a client that missed a message, or is a suspect, goes on with its connection",
 
 	"EndWhenAnswered":  "whether an end must be repeated is decided when its answer comes",
 	"LapseForgets":     "what may still run under the number that a ticket had before it lapsed is not ended",
 	"LateArrivalStays": "a queued ticket keeps an arrival that is later than its own",
 	"StaleProof":       "an echo clears a mark that is newer than it; the code still does that, which costs one more grant lease",
-	"MateAsksLater":    "the next leader of a cohort asks behind the end of the last",
+	"MateAsksLater":    "the next leader of a cohort asks after the end of the last",
 	"MateIsForgotten":  "nobody leads after the end of the last",
 	"RefusedAgain":     "a ticket that comes back to a queue with a limit is counted as a new one",
 	"DeadWait":         "the dead count as waiters",
@@ -110,9 +110,9 @@ var without = map[string]string{
 	"ByClock":      "a use has the next token, however short a time has passed since the grant",
 	"Reserves":     "where the client does not tell, the server takes the token of the grant for the last",
 	"TellsLast":    "an end does not tell the last token that was used",
-	"AsksFirst":    "a hold that was waited for is used again before a renewal has told of those behind it",
+	"AsksFirst":    "a hold that was waited for is used again before a renewal has told of the tickets behind it",
 	"GivesBack":    "an idle hold is kept on when its client is told that somebody waits",
 	"LooksAtClock": "a use begins without a look at the clock",
 
-	"KeepsArrival": "what was given back is asked for again behind all others",
+	"KeepsArrival": "what was given back is asked for again after all others",
 }

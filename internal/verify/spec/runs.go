@@ -78,9 +78,9 @@ var (
 		Title: "a cohort, a stranger, a late message, a fault and one that unsubscribes", Tickets: []int{11, 12, 21}, Double: 1, Mates: 1,
 		Late: 1, Faults: 1, Drops: 1,
 	}
-	line  = Scope{Title: "three clients of which one may wait, and a fault", Tickets: []int{11, 21, 31}, Limit: 1, Faults: 1}
-	line1 = Scope{Title: "three clients of which one may wait, and a late message", Tickets: []int{11, 21, 31}, Limit: 1, Late: 1}
-	line3 = Scope{Title: "three clients of which one may wait, a late message and a fault", Tickets: []int{11, 21, 31}, Limit: 1, Late: 1, Faults: 1}
+	line  = Scope{Title: "three clients with room for one waiter, and a fault", Tickets: []int{11, 21, 31}, Limit: 1, Faults: 1}
+	line1 = Scope{Title: "three clients with room for one waiter, and a late message", Tickets: []int{11, 21, 31}, Limit: 1, Late: 1}
+	line3 = Scope{Title: "three clients with room for one waiter, a late message and a fault", Tickets: []int{11, 21, 31}, Limit: 1, Late: 1, Faults: 1}
 	line2 = Scope{
 		Title: "two calls at a time, two of which may wait, a fault and one that gives up", Tickets: []int{11, 12, 21, 22}, Double: 2, Limit: 2,
 		Faults: 1, Cancels: 1,

@@ -43,6 +43,6 @@ func TestWhatIsFoundIsToldInEnglish(t *testing.T) {
 		"    B receives the reply to the end of B1/2 (freed), A1 has token 3",
 		"B gives up its connection; what was on it may still run",
 		"A1 hands its hold over",
-		"    the hold is that of A1 in transit, token 2", "",
+		"    the hold belongs to A1 in transit, token 2", "",
 	}, "\n"), r.way())
 }

@@ -108,7 +108,7 @@ func say(told []any) string {
 	case "in the reply":
 		return fmt.Sprintf("%s is granted in the reply, token %v", ticket(at[0]), at[1])
 	case "moves to":
-		return fmt.Sprintf("the hold is that of %s, token %v", ticket(at[0]), at[1])
+		return fmt.Sprintf("the hold belongs to %s, token %v", ticket(at[0]), at[1])
 	case "dropped":
 		return "dropped from the queue: " + who(at[0])
 	case "no room":
