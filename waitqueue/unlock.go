@@ -73,7 +73,7 @@ func (h *hold) lowerAlone() {
 	})
 }
 
-var errUnsettled = errors.New("the end of an earlier hold of this client has not been answered")
+var errUnsettled = errors.New("an earlier release of this client has not been answered")
 
 // endsAhead returns the releases that an acquire request takes along, and waits where some are under way.
 func (w *wait) endsAhead() ([]*outItem[sender], error) {

@@ -190,7 +190,7 @@ func TestAnOutageIsOneWarningAHoldAndOneForItsLoss(t *testing.T) {
 		s.Fail("")
 		synctest.Wait()
 		require.Equal(t, []string{
-			"headwaiter: a renewal failed, and is tried again until the lease is over", "headwaiter: lost a hold",
+			"headwaiter: a renewal failed, and is repeated until the lease is over", "headwaiter: lost a hold",
 		}, h.messages())
 
 		held("closed")

@@ -12,8 +12,8 @@ local barrier = {
 local PAST = 64       -- outcomes kept
 local SPARE_MS = 60000 -- how long the keys outlive the leases of the waiting parties
 
--- read loads the barrier. What is of another type ends the script here, before anything is written. Where
--- there is none, the generation is 0.
+-- read loads the barrier. A key of another type ends the script here, before anything is written. Without a barrier the
+-- generation is 0.
 function barrier.read(keys, now)
   local h = redis.call('HMGET', keys[1], 'parties', 'generation', 'first', 'broken', 'acting', 'arrived',
     'ended', 'horizon', 'past', 'lifetime')
@@ -38,7 +38,7 @@ function barrier.prolong(s, ticket)
   redis.call('ZADD', s.leases, base.int(s.now + barrier.lease(ticket)), ticket)
 end
 
--- of says what a generation is to one who has arrived in it: present, granted if it has tripped, broken,
+-- of says what has become of a generation for a party that has arrived in it: present, granted if it has tripped, broken,
 -- or forgotten. A generation of another life of the keys is forgotten.
 function barrier.of(s, generation)
   local ago = s.generation - generation
@@ -58,7 +58,7 @@ function barrier.breaks(s)
   s.message = 'B ' .. base.int(s.generation)
 end
 
--- turn makes the next generation the present one. Of the one before the last only the outcome stays.
+-- turn makes the next generation the present one. Only the outcome of the last but one is kept.
 function barrier.turn(s, outcome)
   redis.call('DEL', s.leases)
   if redis.call('HLEN', s.arrivals) > 0 then
@@ -81,7 +81,7 @@ function barrier.trip(s)
   barrier.turn(s, 'T')
 end
 
--- gone is under which id it is noted that a ticket has ended, and may not arrive any more.
+-- gone is the id under which it is noted that a ticket has ended, and may not arrive any more.
 function barrier.gone(ticket)
   return 'end ' .. ticket
 end
@@ -101,7 +101,7 @@ local function certain(s)
   return s.arrived == s.tickets and s.arrived == s.leased
 end
 
--- late is how many parties have leases that have run out.
+-- late is the number of parties whose leases have run out.
 local function late(s)
   return s.arrived > 0 and redis.call('ZCOUNT', s.leases, '-inf', base.int(s.now)) or 0
 end

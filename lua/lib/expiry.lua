@@ -1,5 +1,5 @@
--- lib/expiry: the lease that runs out by the server's time. Not the expiry of the key decides, so that
--- it is still known whose it was.
+-- lib/expiry: the end of a lease, by the server's time. The expiry of the key does not decide, so that the holder is
+-- still known after it.
 -- @include lib/hold.lua
 
 local expiry = {}
@@ -24,8 +24,8 @@ function expiry.suspect(s, ticket)
   end
 end
 
--- call asks the clients at the head of the queue whether they live, because one let a grant lapse: a stopped
--- process is seldom alone. Each is marked as a suspect from some time on; its next check takes that back.
+-- call asks the clients at the head of the queue whether they live, because one let a grant run out: a
+-- stopped process is seldom alone. Each is marked as a suspect from CALL_US on; its next check removes the mark.
 function expiry.call(s)
   local called, n = {}, 0
   for _, ticket in ipairs(redis.call('ZRANGE', s.queue, 0, (s.counted and LISTED or CALLED) - 1)) do
@@ -40,7 +40,7 @@ function expiry.call(s)
   end
 end
 
--- answer takes a client off the suspects that was called and answers in time, or that has proved that it hears.
+-- answer removes a client from the suspects if it was called and answers in time, or has proved that it hears.
 function expiry.answer(s, client, proven)
   if not proven then
     local mark = s.marked and redis.call('ZSCORE', s.suspects, client)

@@ -1,5 +1,5 @@
--- lib/gather: what a latch and a barrier share: generations instead of a queue, one channel on which all
--- who wait hear; and the tickets of a barrier that are known by their ids.
+-- lib/gather: what a latch and a barrier share: generations instead of a queue, one channel for all waiters; and the
+-- tickets of a barrier that are known by their ids.
 -- @include lib/base.lua
 
 local gather = {
@@ -33,7 +33,7 @@ function gather.open(s)
   gather.prolong(s.lock, math.max(s.lifetime, 1))
 end
 
--- tell publishes to all who wait. It is the last thing that a script does.
+-- tell publishes to all waiters. It is the last thing that a script does.
 function gather.tell(s, text)
   local sent = redis.pcall('PUBLISH', s.lock .. ':wake', text)
   if type(sent) == 'table' and sent.err then gather.flag(s, gather.UNWOKEN) end

@@ -12,8 +12,8 @@ local hold = {
   DIFFERS = 128,  -- clients state different numbers of permits
 }
 
--- lease is the longest that a hold lasts which has not been renewed since its phase began, in µs: no renewal is for
--- longer than the lease in the text of its ticket.
+-- lease is the longest that a hold lasts without a renewal since its phase began, in µs: no renewal is for longer than
+-- the lease in the text of its ticket.
 function hold.lease(ticket, phase)
   local lease, first = ticket_terms(ticket)
   if not lease then return 0 end
@@ -70,8 +70,8 @@ function hold.flag(s, f)
   if s.flags % (f * 2) < f then s.flags = s.flags + f end
 end
 
--- suspected says whether a client let a lease run out. A mark that lies ahead is of one that was called, and
--- has until then to answer.
+-- suspected says whether a client let a lease run out. A mark in the future is of a client that was called, and has until
+-- then to answer.
 function hold.suspected(s, client)
   local mark = s.marked and redis.call('ZSCORE', s.suspects, client)
   return mark and tonumber(mark) <= s.now
@@ -95,7 +95,7 @@ function hold.forced(s, ticket)
 end
 
 -- wanted tells the clients that asked for it, once, that somebody waits for what they hold, with the last token that was
--- given: a hold that came later is not meant. What a lost message should have told, the next renewal does.
+-- given: a later hold is not meant. If the message is lost, the next renewal tells.
 function hold.wanted(s)
   if not s.wants then return end
   if s.holders then
@@ -143,8 +143,8 @@ function hold.staying(s)
   redis.call('HSET', s.lock, 'rests', base.int(s.token) .. ':' .. base.int(s.rests) .. ':' .. base.int(s.least))
 end
 
--- rest says whether the name stays taken now that its hold has ended: then it is a ticket's that no client has, which
--- nobody renews. HDEL is accepted when memory is full, and so is what follows.
+-- rest says whether the name stays taken now that its hold has ended. If so, a ticket that no client has holds it, and
+-- nobody renews that. HDEL is accepted when memory is full, and so is what follows.
 function hold.rest(s)
   if s.rests <= s.now then return false end
   redis.call('HDEL', s.lock, 'rests')
@@ -155,18 +155,18 @@ function hold.rest(s)
   return true
 end
 
--- resting is how the ticket begins by which a name rests after the hold of another.
+-- resting is the beginning of the ticket that keeps a name taken after the hold of another ticket.
 function hold.resting(ticket)
   return string.match(ticket, '^[^:]*:[^:]*:') .. 'z:'
 end
 
--- rests says whether a name rests after the hold of a ticket.
+-- rests says whether a name stays taken after the hold of a ticket.
 function hold.rests(s, ticket)
   local first = s.owner and hold.resting(ticket)
   return first and string.sub(s.owner, 1, #first) == first
 end
 
--- look tells the head to look, because what it waits for may end before the lease that it knows of.
+-- look tells the head to look, because the hold that it waits for may end before the lease that it knows of.
 function hold.look(s)
   local head = redis.call('ZRANGE', s.queue, 0, 0)[1]
   if head then redis.pcall('PUBLISH', hold.channel(s, hold.client(head)), 'L ' .. head) end
@@ -193,13 +193,13 @@ function hold.passes(ticket)
   return tonumber(string.match(ticket, ':(%d+):%d+:%d+$') or 1) - 1
 end
 
--- among says whether a token is one of those of the present hold.
+-- among says whether a token is one of the present hold's.
 function hold.among(s, token)
   return token >= s.token and token <= s.token + hold.passes(s.owner)
 end
 
--- spend lets the last token rise to the last that the hold of a ticket may have had, because it ended without that
--- its client said which.
+-- spend raises the last token to the highest that the hold of a ticket may have had, because it ended before its client
+-- said which.
 function hold.spend(s, ticket)
   local passes = hold.passes(ticket)
   if passes <= 0 then return end
@@ -225,8 +225,8 @@ function hold.own(s, ticket, lease_ms, phase)
   return now
 end
 
--- excess says whether the keys live for much longer than they are needed, as after the end of a long lease. Where
--- several hold, what their renewals have prolonged is known of those that have just ended.
+-- excess says whether the keys live for much longer than they are needed, as after the end of a long lease. Where several
+-- hold, it is known what renewals have prolonged only of holds that have just ended.
 local function excess(s, need, idle)
   if s.holders and s.stated ~= s.limit then return false end -- It was resized.
   if s.holders then return idle and s.kept > need + MOST_US or s.lives > need + MOST_US + SPARE_US end

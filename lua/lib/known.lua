@@ -2,8 +2,8 @@
 
 local known = {}
 
--- full is for how long the head of a queue had waited when its tickets were last looked at, as text, where that says that
--- there is no room for a new ticket; false if only another look can tell (room.full), and nil if there is room.
+-- full is how long the head of a queue had waited at the last look at its tickets, as text, if that look says that there
+-- is no room for a new ticket. It is false if only another look can tell (room.full), and nil if there is room.
 function known.full(keys, looked, now, ticket, size, limit)
   if size < limit then return nil end
   local dead, till, waited = look_words(looked)

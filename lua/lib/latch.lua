@@ -1,10 +1,10 @@
--- lib/latch: the hash of a latch as a table, and what it means to one who waits.
+-- lib/latch: the hash of a latch as a table, and what it means to a waiter.
 -- @include lib/gather.lua
 
 local latch = {}
 
--- read loads the latch. Where there is none, count and generation are 0. One that is awaited has a generation, but was
--- never set.
+-- read loads the latch. Without one, count and generation are 0. A latch that is awaited has a generation, but was never
+-- set.
 function latch.read(keys, now)
   local h = redis.call('HMGET', keys[1], 'count', 'generation', 'first', 'lifetime', 'initial')
   return {
@@ -14,8 +14,7 @@ function latch.read(keys, now)
   }
 end
 
--- await makes a latch that is awaited, where there is none: its first setting is of the generation that its waiters have
--- seen.
+-- await makes a latch for waiters, if there is none: its first setting has the generation that they have seen.
 function latch.await(s, lifetime)
   if s.generation ~= 0 then return end
   s.generation, s.lifetime = gather.next(0, s.now), lifetime
@@ -24,9 +23,9 @@ function latch.await(s, lifetime)
     'first', base.int(s.first), 'lifetime', base.int(s.lifetime))
 end
 
--- of says what the latch is to one who has seen a generation of it, or none: 0. It is 'open' if that
--- generation was opened, and only if this is certain: who waited for one that was lost, with the keys or by
--- removal, must not pass because somebody has set another since. That one is 'forgotten'.
+-- of says what the latch is to a waiter that has seen a generation of it, or none: 0. It is 'open' only if that
+-- generation was certainly opened. It is 'forgotten' if the generation was lost, with the keys or by removal: its waiters
+-- must not pass because somebody has set another since.
 function latch.of(s, seen)
   if seen ~= 0 and (seen < s.first or seen > s.generation) then return 'forgotten' end
   if s.generation == 0 or (seen == 0 and not s.set) then return 'unset' end

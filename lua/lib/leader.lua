@@ -5,8 +5,8 @@ local leader = {}
 
 local NEAR = 200 -- the most observers that are told when to look for the end of a leadership
 
--- read tells who leads now: the owner, if its lease lasts and the proclamation is its own. The generation is that
--- of the proclamation, and higher by one while nobody leads by it, so that its end is another.
+-- read tells who leads now: the owner, if its lease lasts and the proclamation is its own. The generation is the
+-- proclamation's. While nobody leads by it, it is one higher, so that the end is a generation of its own.
 function leader.read(lock, now)
   local h = redis.call('HMGET', lock, 'owner', 'until', 'token', 'proclaimed', 'revision', 'who', 'since')
   local s = {

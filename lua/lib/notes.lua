@@ -1,13 +1,13 @@
--- lib/notes: what was said to the requests of one client about one name that have no ticket.
+-- lib/notes: what was answered to the requests of one client about one name that have no ticket.
 --
 -- The hash has a field for each of the client's lanes, in which its requests go one after the other: the number of the
--- last one, which is higher than those before it, and what was said to it. A client that uses one lane has one note, however
--- many requests it sends.
+-- last one, which is higher than all before, and its answer. A client that uses one lane has one note, however many
+-- requests it sends.
 -- @include lib/base.lua
 
 local notes = {}
 
--- of is the number of the last request of a lane that is noted, 0 if there is none, and what was said to it.
+-- of is the number of the last request of a lane that is noted, 0 if there is none, and its answer.
 function notes.of(note)
   local number, said = string.match(note or '', '^(%d+) ?(.*)$')
   return tonumber(number or 0), said

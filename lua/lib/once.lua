@@ -1,9 +1,9 @@
 -- lib/once: a request that has no ticket has its effect once, and none after a later one in its lane has run. It runs the
--- script of the request, and notes what that said, also where it changed nothing.
+-- script of the request, and notes its answer, even if it changed nothing.
 --
--- Such a script has one key and one argument more, which are the last ones: the hash of notes (lib/notes), and the words lane,
--- number, notafter (server µs after which it changes nothing) and repeats (ms for which it may come again). A request of
--- which a later one is noted, or that was overtaken (waitqueue/overtake), is LATE.
+-- Such a script has one key and one argument more, which are the last ones: the hash of notes (lib/notes), and the words
+-- lane, number, notafter (server µs after which it changes nothing) and repeats (ms for which it may come again). A
+-- request is LATE if a later one is noted, or if it was overtaken (waitqueue/overtake).
 -- @include lib/notes.lua
 
 local key, request = table.remove(KEYS), table.remove(ARGV)

@@ -13,8 +13,8 @@ local FIRST = 64 -- holds that are looked at for one that its client may not kno
 local TOLD = 100 -- grants in one message: it stays below 16,384 bytes, from which on Valkey 9.0 to 9.1.1 may tear it
 local RECORD = '^(%d+):(%d+):(%d+):(%a):(%d+):(.*)$'
 
--- read loads the lock. A key of another type ends the script here, before anything is written. Where there is no lock, stated
--- and born are those of the caller, if the script makes one.
+-- read loads the lock. A key of another type ends the script here, before anything is written. If there is no lock,
+-- stated and born are the caller's, if the script makes one.
 function permits.read(keys, now, floor, counted, stated, born)
   local h = redis.call('HMGET', keys[1], 'limit', 'stated', 'used', 'token', 'high', 'mark', 'scan', 'marked',
     'kept', 'group', 'wants', 'born', 'rests')
@@ -111,9 +111,9 @@ local function make(s)
   s.new, s.created = false, true
 end
 
--- rest lets the permits of a hold that is over be those of a ticket that no client has, until its time is over, and says whether
--- they are to stay taken. The phase says how it ended: f if it was released, x if its lease ran out. The hold itself is taken out
--- by the caller.
+-- rest gives the permits of an ended hold to a ticket that no client has, until their time is over, and says whether they
+-- stay taken. The phase says how the hold ended: f if it was released, x if its lease ran out. The caller takes out the
+-- hold itself.
 local function rest(s, ticket, record, phase)
   local n, token, _, _, since, who = permits.parse(record)
   local least, name = string.match(who or '', '^~(%d+)~(.*)$')
@@ -126,7 +126,7 @@ local function rest(s, ticket, record, phase)
   return true
 end
 
--- resting is the ticket by which permits rest after the hold of another.
+-- resting is the ticket that keeps permits taken after the hold of another ticket.
 function permits.resting(ticket)
   return hold.resting(ticket) .. string.match(ticket, ':(%d+):%d+:%d+$') .. ':0:0'
 end
@@ -213,8 +213,8 @@ function permits.held(s, ticket)
   return n, token, ends, phase
 end
 
--- free takes the permits of a hold back, whose lease ends by then at the latest. ZREM is accepted when memory is full,
--- and so is what follows. With the record of one that was used it says whether they stay taken.
+-- free takes back the permits of a hold, whose lease has ended by ends at the latest. ZREM is accepted when memory is full,
+-- and so is what follows. With the record of a hold that was used it says whether the permits stay taken.
 function permits.free(s, ticket, n, ends, record)
   s.lives = math.max(s.lives, ends + SPARE_US)
   redis.call('ZREM', s.holders, ticket)
@@ -308,8 +308,7 @@ function permits.report(s, ticket, token, ends)
   s.grants[n + 1], s.grants[n + 2], s.grants[n + 3] = ticket, token, ends
 end
 
--- unconfirmed reports what a client was granted and has not renewed, as far as that is among the holds that
--- end next: grants end early.
+-- unconfirmed reports grants that a client has not renewed, if they are among the holds that end next: grants end early.
 function permits.unconfirmed(s, client)
   local first = redis.call('ZRANGE', s.holders, 1, FIRST, 'WITHSCORES')
   for i = 1, #first, 2 do
@@ -341,7 +340,7 @@ function permits.granted(s, n, token, ends)
   return { base.GRANTED, s.now, token, ends, n, 0, 0, s.flags, s.skipped, s.expired, s.grants, {} }
 end
 
--- refuse is the answer to one that goes by another limit, or asks for more than there is.
+-- refuse is the answer to a ticket that states another limit, or asks for more than there is.
 function permits.refuse(s, status)
   return { status, s.now, s.token, 0, -1, 0, 0, s.flags, s.skipped, s.expired, s.grants, { base.int(s.limit) } }
 end

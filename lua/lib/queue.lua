@@ -53,8 +53,8 @@ local function drop(s, n)
   return now == n
 end
 
--- remember keeps how far a pass came that was cut at its bound: the number of silent clients, the arrival
--- up to which nobody was alive, and one of the silent clients, not to be counted twice.
+-- remember stores how far a pass came before it was cut at its bound: the number of silent clients, the arrival up to
+-- which nobody was alive, and one of the silent clients, not to be counted twice.
 local function remember(s, p)
   s.scan = p.silent .. ':' .. p.last .. ':' .. (p.one or '')
   redis.call('HSET', s.lock, 'scan', s.scan)
@@ -171,7 +171,7 @@ local function spare(s)
   return s.now < s.mark
 end
 
--- serve removes what a pass is done with, and grants.
+-- serve removes the tickets that a pass is done with, and grants.
 local function serve(s, p, caller)
   if p.gone > 0 then
     redis.call('ZREMRANGEBYRANK', s.queue, 0, p.gone - 1)

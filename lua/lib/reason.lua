@@ -3,8 +3,8 @@
 
 local reason = {}
 
--- of says forced, expired, or forgotten where the lock knows nothing of the ticket. The record goes one
--- lease back: a holder whose deadline has passed by its own clock need not ask.
+-- of says forced, expired, or, if the lock knows nothing of the ticket, forgotten. The record goes one lease back: a
+-- holder whose deadline has passed by its own clock need not ask.
 function reason.of(s, ticket)
   if s.owner == ticket then return 'expired' end
   local h = redis.call('HMGET', s.lock, 'forced', 'lapsed')

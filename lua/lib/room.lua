@@ -54,8 +54,9 @@ function room.full(s, limit, largest)
   return math.min(p.oldest, s.now)
 end
 
--- trim takes out of the queue again what a check has queued for the first time, lets those in that there is room for, the
--- first ones first, and says of the others in the states that there is none. It returns whether there are any.
+-- trim takes the tickets that a check has queued for the first time out of the queue again. It lets in the first of them,
+-- as far as there is room, and says of the others in the states that there is none. It returns whether there are any
+-- others.
 function room.trim(s, fresh, states)
   local out, largest, any = {}, 1, false
   for _, f in ipairs(fresh) do

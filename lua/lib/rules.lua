@@ -34,8 +34,8 @@
 -- The lease of a ticket, and of a grant to it, in ms. From the front they are found in half the time.
 -- @rule ticket_terms(ticket) = string.match(ticket, '^[^:]*:[^:]*:[^:]*:[^:]*:(%d+):(%d+)$')
 
--- When a lease ends, in µs. A hold that was taken at once, with the time as its token and for the lease of its ticket, is told
--- by these: the fields until and phase are there for any other, and since its first renewal.
+-- When a lease ends, in µs. A hold that was taken at once has no fields until and phase before its first renewal: its
+-- token is the time of the grant, and its lease is in its ticket.
 -- @rule ends_at(till, token, lease) = (till and till + 0 or token + lease)
 
 -- The default minimum token of a request that brings none: the time of its sending plus 3 ms. The not-after is 3 s after
@@ -49,7 +49,7 @@
 -- The first version wrote no number.
 -- @rule other_version(found) = 'headwaiter: this name is in use with version ' .. (found or 1) .. ' of the protocol, and this client has version ' .. VERSION .. ': run one release of Headwaiter everywhere, and leave the name unused for a minute'
 
--- When a hold began whose token is not the time of its grant.
+-- When a hold began, if its token is not the time of its grant.
 -- @rule since_words(token, now) = token .. ':' .. now
 
 -- The highest token that a client has seen, unless that is more than a day ahead of the clock: one that is forged would use
@@ -60,8 +60,8 @@
 -- time (I2).
 -- @rule next_token(last, floor, now) = math.max(last, floor, now - 1) + 1
 
--- Until when the key is needed that has a token: while that is ahead of the clock, as tokens begin at the clock where the
--- key is gone (I2).
+-- Until when a key with a token is needed: while the token is ahead of the clock, because tokens begin at the clock again
+-- once the key is gone (I2).
 -- @rule token_need(token, now) = math.min(token, now + DAY_US)
 
 -- How much longer it is needed when nobody holds or waits.
