@@ -12,6 +12,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/calls"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -136,7 +137,7 @@ func (m *Mutex) acquire(ctx context.Context, try bool) (*lease.Lease, error) {
 	if ctx.Err() != nil {
 		return nil, &lease.WaitError{Place: -1, Err: calls.WhyEnded(ctx)}
 	}
-	if l, ok := ctx.Value(m.held).(*lease.Lease); ok && l.Context().Err() == nil {
+	if k, ok := ctx.Value(m.held).(*keeper.Keeper); ok && !k.Overdue() {
 		return nil, lease.ErrDeadlock
 	}
 	ctx, free, err := calls.InTime(ctx, m.set.maxWait)

@@ -11,10 +11,10 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/notify"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/internal/wire"
-	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
 )
@@ -440,4 +440,4 @@ func (q *binding) newCaller(c *caller, room *notify.Teller, call *core.Call) {
 }
 
 // slept is for how long the machine has been suspended; a name for what the core is told of it.
-func slept() time.Duration { return lease.Slept() }
+func slept() time.Duration { return keeper.Slept() }

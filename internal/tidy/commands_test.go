@@ -331,7 +331,7 @@ func squeezed(code string) string {
 
 // What a program gets that imports package fairlock, of this module. A new package here is a reviewed edit of this list.
 var reach = []string{
-	".", "fairlock", "internal/conn", "internal/core", "internal/event", "internal/names", "internal/notify", "internal/outside", "internal/reason", "internal/calls", "internal/timers", "internal/times", "internal/wire", "lease", "lua", "observe", "waitqueue",
+	".", "fairlock", "internal/conn", "internal/core", "internal/event", "internal/keeper", "internal/names", "internal/notify", "internal/outside", "internal/reason", "internal/calls", "internal/timers", "internal/times", "internal/wire", "lease", "lua", "observe", "waitqueue",
 }
 
 func TestALockReachesNoMoreThanItNeeds(t *testing.T) {
@@ -355,7 +355,7 @@ var unlinked = map[string][]string{
 	"contrib/etcdlock": {rueidis, module + "/lua", module + "/waitqueue"},
 	"contrib/zklock":   {rueidis, module + "/lua", module + "/waitqueue"},
 	"contrib/sqllock":  {rueidis, module + "/lua", module + "/waitqueue"},
-	// It needs one package of this module, internal/reason, which needs none: see layers.
+	// It needs three packages of this module, which need no other: see layers.
 	"lease":   {rueidis, module + "/lease", module + "/lua", module + "/observe", module + "/waitqueue", module + "/internal/wire"},
 	"observe": {rueidis, module},
 	// What the demo and the benchmark want is theirs.
