@@ -37,7 +37,7 @@ func step(t *testing.T, silent int, tokens ...uint64) *stepped {
 		s := redistest.Bubble(t)
 		c.ways = append(c.ways, faults.NewDialer(t, s.Dial))
 		client := kit.Dial(t, s, kit.Over(c.ways[len(c.ways)-1]))
-		waitqueue.Above(client, c.base+token-1)
+		waitqueue.Above((*waitqueue.Client)(client), c.base+token-1)
 		clients = append(clients, client)
 	}
 	answer := len(tokens) - silent

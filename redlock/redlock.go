@@ -37,7 +37,7 @@ type Mutex struct {
 
 // A node is one of the servers.
 type node struct {
-	client *headwaiter.Client
+	client *waitqueue.Client
 	queue  waitqueue.Queue
 }
 
@@ -56,7 +56,8 @@ func New(clients []*headwaiter.Client, name string, opts ...Option) *Mutex {
 	ids := make([]string, 0, len(clients))
 	for _, c := range clients {
 		if c != nil {
-			m.nodes = append(m.nodes, node{c, c.Queue(lua.Redlock, name, m.set.terms())})
+			client := (*waitqueue.Client)(c)
+			m.nodes = append(m.nodes, node{client, client.Queue(lua.Redlock, name, m.set.terms())})
 			ids = append(ids, c.ID())
 		}
 	}

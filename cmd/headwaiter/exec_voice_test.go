@@ -80,7 +80,7 @@ func TestAForcedReleaseStopsTheCommandWhereNothingCanBeSaid(t *testing.T) {
 			force := func(s *shell) {
 				client := kit.Dial(t, server)
 				kit.Listening(t, server, 1)
-				_, err := client.Queue(lua.Fairlock, "orders", waitqueue.Terms{Lease: lease.DefaultLease}).ForceRelease(t.Context(), 0)
+				_, err := (*waitqueue.Client)(client).Queue(lua.Fairlock, "orders", waitqueue.Terms{Lease: lease.DefaultLease}).ForceRelease(t.Context(), 0)
 				require.NoError(t, err)
 			}
 			s := launchMute(t, server, errs(t), under(orderly, "--lease", "1h", "--grace", "1h")...)

@@ -28,7 +28,7 @@ const (
 )
 
 // primitive is what a primitive may import.
-var primitive = []string{".", "internal/wire", "lua", "lease", "observe", "internal/calls", "waitqueue"}
+var primitive = []string{".", "internal/option", "internal/wire", "lua", "lease", "observe", "internal/calls", "waitqueue"}
 
 // layers are the packages of the core module and what each may import beside the standard library:
 // packages of the core by their folder, others by their module. Imports point down only, and a new edge
@@ -37,6 +37,7 @@ var layers = map[string][]string{
 	// L0
 	"internal/wire":   {},                                                       // What is asked, answered and told, as plain values.
 	"internal/times":  {},                                                       // Which of several times comes first, and pauses between attempts.
+	"internal/option": {},                                                       // Which primitives can honour an option.
 	"internal/reason": {},                                                       // Plain errors, for what must not import lease.
 	"lua":             {"internal/wire", rueidis},                               // which decodes replies
 	"internal/keeper": {"internal/reason", "internal/times"},                    // The engine's side of a lease: this and what follows link no driver.
@@ -56,9 +57,9 @@ var layers = map[string][]string{
 	"internal/conn":    {"internal/wire", "lua", "internal/keeper", "lease", "internal/calls", "internal/timers", rueidis, "internal/times"},
 	"internal/outside": {"internal/wire", "lua", "lease", "internal/conn", "internal/calls", rueidis}, // Looking at names; waitqueue gives it the connections.
 	// L2
-	"waitqueue": {"internal/wire", "internal/core", "internal/event", "lua", "lease", "observe", "internal/conn", "internal/keeper", "internal/names", "internal/notify", "internal/outside", "internal/calls", "internal/timers", rueidis, uuid},
+	"waitqueue": {"internal/wire", "internal/core", "internal/event", "lua", "lease", "observe", "internal/conn", "internal/keeper", "internal/names", "internal/notify", "internal/option", "internal/outside", "internal/calls", "internal/timers", rueidis, uuid},
 	// L3: what a program imports first. Nothing below imports it.
-	".": {"lease", "internal/conn", "waitqueue", rueidis},
+	".": {"lease", "observe", "internal/conn", "internal/option", "waitqueue", rueidis},
 	// Looking from outside.
 	"doctor":  {".", "lua", "internal/calls", "waitqueue", rueidis},
 	"inspect": {".", "internal/wire", "lua", "lease", "internal/outside", "internal/calls", "waitqueue", rueidis},
@@ -73,8 +74,8 @@ var layers = map[string][]string{
 	"election":  primitive,
 	"fence":     {"lua", "lease", "waitqueue", "internal/names", rueidis}, // its marks are the caller's, on the caller's connections
 	// L5
-	"multilock": primitive,                                                              // The same protocol as fairlock, for several names.
-	"striped":   {".", "lease", "internal/calls", "waitqueue", "fairlock", "semaphore"}, // whose permits say how many stripes there are
+	"multilock": primitive,                                                                                 // The same protocol as fairlock, for several names.
+	"striped":   {".", "internal/option", "lease", "internal/calls", "waitqueue", "fairlock", "semaphore"}, // whose permits say how many stripes there are
 	// For the engines of contrib, which are modules of their own.
 	"internal/engine": {"internal/keeper", "lease", "observe", "internal/names", "internal/notify", "internal/calls"},
 	// For tests only, those of other engines too.
