@@ -258,10 +258,11 @@ func ExampleClient_Restored() {
 func ExampleWithAll() {
 	ctx, clients, stop := kit.Ready(1)
 	defer stop()
+	client := clients[0]
 
 	ours := []headwaiter.Option{headwaiter.WithLease(30 * time.Second), headwaiter.WithMaxWait(50 * time.Millisecond)}
-	orders := fairlock.New(clients[0], "orders:42", headwaiter.WithAll(ours), fairlock.WithCohort(8))
-	pool := semaphore.New(clients[0], "pool", 1, headwaiter.WithAll(ours), semaphore.WithoutRenewal())
+	orders := fairlock.New(client, "orders:42", headwaiter.WithAll(ours), fairlock.WithCohort(8))
+	pool := semaphore.New(client, "pool", 1, headwaiter.WithAll(ours), semaphore.WithoutRenewal())
 
 	held, err := orders.Lock(ctx)
 	fmt.Println(time.Until(held.Deadline()).Round(time.Second), err)

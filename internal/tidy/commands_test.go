@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"go/ast"
 	"io/fs"
-	"maps"
 	"os"
 	"os/exec"
 	"path"
