@@ -17,6 +17,14 @@ import (
 	"github.com/headwaiter/headwaiter/internal/times"
 )
 
+// By which call a hold was released.
+var (
+	errByRelease  = fmt.Errorf("%w by Release", reason.ErrReleased)
+	errByUnlock   = fmt.Errorf("%w by Unlock", reason.ErrReleased)
+	errByDo       = fmt.Errorf("%w at the end of Do", reason.ErrReleased)
+	errByHandOver = fmt.Errorf("%w by HandOver", reason.ErrReleased)
+)
+
 // Terms is what an engine knows when it makes a hold.
 type Terms struct {
 	// Name is what errors call the hold by, if not empty.
@@ -28,11 +36,11 @@ type Terms struct {
 	Until Until
 	// Waited is how long the caller waited for the hold.
 	Waited time.Duration
-	// Release gives the hold back. It is called once, by the first Release of the lease or not at all. With a context
+	// Release gives the hold back. It is called at most once, by the first Release of the lease. With a context
 	// that has ended it does not wait: the hold is given back in the background.
 	Release func(ctx context.Context) error
-	// Unlock gives the hold back in the background: it comes back at once, and what it sends is sent again until it is
-	// answered or the hold would be over. It is called instead of Release, by the first Unlock. Nil stands for Release with
+	// Unlock gives the hold back in the background: it returns at once, and what it sends is sent again until it is
+	// answered or the lease is over. The first Unlock calls it, instead of Release. If it is nil, Release is called with
 	// a context that has ended.
 	Unlock func()
 	// Stall, if not nil, ends the hold when nobody calls Progress for its time. The engine must call [Keeper.Lose] then.
@@ -41,9 +49,9 @@ type Terms struct {
 	Shared bool
 	// Parts are leases that make up this one: it is lost when one of them is, and lasts no longer than any.
 	Parts []*Keeper
-	// Engine is what the maker of the lease wants to find again by it. It may be a [Giver]. If it has a method
-	// Want(*Keeper), it can find out that somebody waits for what the hold has. The first [Keeper.Wanted] calls it with the
-	// keeper, and it calls [Keeper.Awaited] then, perhaps at once. The lease may have ended just before: then Want does nothing.
+	// Engine is the engine's own record of the hold, which [Keeper.Engine] returns. It may be a [Giver]. With a method
+	// Want(*Keeper) it can find out that somebody waits for the hold: the first [Keeper.Wanted] calls Want, which calls
+	// [Keeper.Awaited] when somebody does, perhaps at once. If the lease has ended just before, Want does nothing.
 	Engine any
 	// Key, if not nil, makes the lease findable in its context: Context().Value(Key) is its Keeper.
 	Key any
@@ -69,9 +77,9 @@ type Keeper struct {
 
 	mu    sync.Mutex // guards the fields below; nothing is called while it is held
 	until Until
-	given bool      // back, or it is about to be
-	why   error     // the last error of its renewals, since one went well
-	since time.Time // when the last that went well was sent
+	given bool      // Release, Unlock or HandOver was called
+	why   error     // the last error of its renewals, nil after one that succeeded
+	since time.Time // when the last renewal that succeeded was sent
 	want  *want     // nil until somebody asks for it
 }
 
@@ -102,8 +110,8 @@ func (k *Keeper) Extend(u Until) bool {
 // Overdue reports whether the hold has ended, because of its deadline or otherwise.
 func (k *Keeper) Overdue() bool { return k.err() != nil }
 
-// Failing notes why the hold is not extended, and since when nobody has answered: the loss will say so, if the lease
-// runs out with that. An extension takes it back.
+// Failing notes why the hold is not extended, and since when nobody has answered. If the lease runs out before the next
+// Extend, the loss says so.
 func (k *Keeper) Failing(since time.Time, why error) {
 	k.mu.Lock()
 	k.since, k.why = since, why
@@ -127,7 +135,7 @@ func (k *Keeper) Token() uint64 { return k.terms.Token }
 // Shared reports whether others may hold at the same time by other tokens.
 func (k *Keeper) Shared() bool { return k.terms.Shared }
 
-// Engine returns what the engine that made the lease has of it.
+// Engine returns the engine's own record of the hold.
 func (k *Keeper) Engine() any { return k.terms.Engine }
 
 // Waited returns how long the caller waited for the hold.
@@ -144,8 +152,8 @@ func (k *Keeper) Deadline() time.Time {
 	return deadline
 }
 
-// Until returns the end that was last confirmed, and from when what the machine slept counts. It is for an engine
-// that makes one hold of several leases: [Keeper.Deadline] regards parts and stalled work too.
+// Until returns the end that was confirmed last. It is for an engine that makes one hold of several leases;
+// [Keeper.Deadline] also regards parts and stalled work.
 func (k *Keeper) Until() Until {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -160,6 +168,101 @@ func (k *Keeper) String() string {
 	}
 	return fmt.Sprintf("%q, token %d: %s", k.terms.Name, k.terms.Token, state)
 }
+
+// Release ends the lease's context, gives the hold back and waits for the answer.
+func (k *Keeper) Release(ctx context.Context) error {
+	if ctx == nil {
+		panic("lease: Release: nil context")
+	}
+	ctx, free := Outlasting(ctx, k)
+	defer free()
+	return k.release(ctx, errByRelease)
+}
+
+// Outlasting returns a context for the release of leases. It is ctx, unless that comes from one of the holds, also
+// by way of another hold: such a context ends before anything is sent. Then it lasts until the deadline of ctx or, without
+// one, until the leases are over. A nil Keeper is left out. Should ctx panic, nothing has changed.
+func Outlasting(ctx context.Context, leases ...*Keeper) (context.Context, context.CancelFunc) {
+	if ctx.Err() != nil {
+		return ctx, func() {}
+	}
+	until, bounded := ctx.Deadline()
+	within := false
+	for _, k := range leases {
+		if k == nil {
+			continue
+		}
+		within = within || ctx.Value(withinKey{k}) != nil
+		if d := k.Until().Deadline; !bounded && d.After(until) {
+			until = d
+		}
+	}
+	if !within {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(context.WithoutCancel(ctx), until)
+}
+
+// release gives the hold back and waits for the server's word.
+func (k *Keeper) release(ctx context.Context, by error) error {
+	first := k.give(by)
+	cause := context.Cause(k.inner)
+	if !first {
+		return k.named(cause)
+	}
+	if err := k.terms.Release(ctx); errors.Is(cause, reason.ErrReleased) {
+		return k.named(err)
+	}
+	return cause
+}
+
+// Unlock ends the lease's context and gives the hold back without waiting for the answer.
+func (k *Keeper) Unlock() {
+	switch {
+	case k == nil || !k.give(errByUnlock):
+	case k.terms.Unlock != nil:
+		k.terms.Unlock()
+	default:
+		_ = k.terms.Release(k.inner) // Which has ended: nobody waits for the answer.
+	}
+}
+
+// give ends the context, and reports whether the hold is the caller's to give back: the first one's.
+func (k *Keeper) give(by error) (first bool) {
+	k.err() // A deadline that has passed is a loss, however late anybody looks.
+	k.cancel(by)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	first, k.given = !k.given, true
+	return first
+}
+
+// named is the error of a release, with the name of the hold.
+func (k *Keeper) named(err error) error {
+	switch {
+	case err == nil || k.terms.Name == "":
+		return err
+	case errors.Is(err, reason.ErrLost):
+		return k.loss(err)
+	}
+	var part *unreleased
+	if errors.As(err, &part) {
+		return err // It names the part of the hold that failed.
+	}
+	return &unreleased{k.terms.Name, err}
+}
+
+// Named is the error of a release that the engine does without [Lease.Release], with the name of the hold.
+func (k *Keeper) Named(err error) error { return k.named(err) }
+
+// unreleased is the error of a release that failed.
+type unreleased struct {
+	name  string
+	cause error
+}
+
+func (e *unreleased) Error() string { return fmt.Sprintf("lease: release %q: %v", e.name, e.cause) }
+func (e *unreleased) Unwrap() error { return e.cause }
 
 // err is the context's error. It looks at the deadline too, because the timer that watches it may be
 // late: the process was stopped, or its machine.
