@@ -32,7 +32,7 @@ func (q Queue) Try(ctx context.Context) (*lease.Lease, error) {
 
 // Drain returns a hold on all permits that are free, and their number, if nobody waits for them.
 func (q Queue) Drain(ctx context.Context) (*lease.Lease, int64, error) {
-	return obtain(ctx, q.For(q.kind, 0), wire.Drain, nil)
+	return obtain(ctx, q.For(q.asks.Kind, 0), wire.Drain, nil)
 }
 
 // obtain is one call for a hold, which may be in transit.
@@ -69,10 +69,8 @@ func (q Queue) ready(ctx context.Context) (*lease.Lease, error) {
 
 // wait is one call on its way to a hold. Its core says what it does next: it asks, waits, and leaves if ctx ends first.
 type wait struct {
+	*ticket
 	ctx    context.Context
-	ticket *ticket
-	entry  *entry
-	begun  time.Time
 	mode   string              // try or drain: it does not wait
 	from   *lua.Transit        // where the hold is that it wants; nil: with whom the queue says
 	joined bool                // it entered the hold of another ticket
@@ -81,19 +79,18 @@ type wait struct {
 
 // begin makes the ticket of a call, and makes it known before anything is sent (R8).
 func (q Queue) begin(ctx context.Context, mode string) (*wait, error) {
-	begun, t := time.Now(), q.newTicket(ctx)
-	t.Begun, t.Try = begun, mode != wire.Wait
+	t := q.newTicket(ctx)
+	t.Begun, t.Try = time.Now(), mode != wire.Wait
 	t.Deadline, _ = ctx.Deadline()
-	e, err := t.register()
-	if err != nil {
+	if err := q.register(t); err != nil {
 		return nil, err
 	}
 	t.teller.Asked(ctx)
-	return &wait{ctx: ctx, ticket: t, entry: e, begun: begun, mode: mode}, nil
+	return &wait{ticket: t, ctx: ctx, mode: mode}, nil
 }
 
 // newTicket makes the ticket of one call, on behalf of the owner that its context names where holds can be entered.
-func (q *binding) newTicket(ctx context.Context) *ticket {
+func (q Queue) newTicket(ctx context.Context) *ticket {
 	var t *ticket
 	var room *notify.Teller
 	if q.client.notifier == nil || q.terms.Untold {
@@ -105,12 +102,9 @@ func (q *binding) newTicket(ctx context.Context) *ticket {
 		}{}
 		t, room = &both.ticket, &both.teller
 	}
-	t.queue, t.Owner = q, t
+	t.queue, t.Owner = q.binding, t
 	q.newCaller(&t.caller, room, &t.Call)
-	terms := &q.terms
-	t.Kind, t.Permits, t.Vote, t.Arrival, t.Limit, t.Joint = q.kind, q.permits, terms.Vote, terms.Arrival, terms.QueueLimit, q.joint
-	t.Renewal, t.MaxHold, t.MinHold = terms.Lease.Truncate(time.Millisecond), terms.MaxHold, terms.MinHold
-	t.WithoutRenewal = terms.WithoutRenewal
+	t.Options, t.Arrival, t.Limit, t.Joint = &q.asks, q.terms.Arrival, q.terms.QueueLimit, q.joint
 	if q.nesting == Reenters {
 		t.Behalf = ownerOf(ctx)
 	}
@@ -142,7 +136,7 @@ func (w *wait) finish() {
 }
 
 // ended tells how the wait of a call ended without a hold.
-func (w *wait) ended(err error) { w.ticket.teller.Passed(time.Since(w.begun), w.joined, err) }
+func (w *wait) ended(err error) { w.ticket.teller.Passed(time.Since(w.Begun), w.joined, err) }
 
 // awaitEnd waits until a hold that nobody gets is given back, so that the next call finds it free.
 func (w *wait) awaitEnd(ctx context.Context) {
@@ -152,76 +146,90 @@ func (w *wait) awaitEnd(ctx context.Context) {
 	}
 }
 
+// A todo is what a call does next, with what that needs.
+type todo struct {
+	core.Step
+	ask   *ask            // for Ask: the request, which has begun; nil if it has not
+	wake  <-chan struct{} // for Sleep
+	place int             // for Sleep: how many are before the call
+	lease *lease.Lease    // for Take: what was taken; nil if it was not
+}
+
 // run does what the core says until the call holds or cannot.
 func (w *wait) run() (*lease.Lease, error) {
-	t, e := w.ticket, w.entry
-	alone := false
-	for {
-		ended := w.ctx.Err() != nil
-		x := e.begin()
-		step := e.lock.Next(&x.Input, &t.Ticket, ended, alone)
-		var wake <-chan struct{}
-		place := t.Place
-		if step.Do == core.Sleep {
-			wake = e.waking(&t.caller)
+	e := w.entry
+	var do todo
+	for alone := false; ; {
+		if do.Do == core.Go {
+			ended := w.ctx.Err() != nil
+			x := e.begin()
+			do = w.nextLocked(x, ended, alone)
+			e.end(x)
+			alone = false
 		}
-		e.end(x)
-		alone = false
-		switch step.Do {
+		now := do
+		do = todo{}
+		switch now.Do {
 		case core.Enter:
-			l, err := e.reenter(w.ctx, ticketOf(&step.Hold.Ticket.Call).hold, t.queue)
+			l, err := e.reenter(w.ctx, ticketOf(&now.Hold.Ticket.Call).hold, w.queue)
 			if l != nil || err != nil {
 				w.joined = true
 				return l, err
 			}
 			alone = true
-			continue
 		case core.TimeOut:
 			return nil, w.failed(calls.WhyEnded(w.ctx))
+		case core.Fail:
+			return nil, w.failed(now.Err)
 		case core.Ask:
-			step = w.ask()
+			do = w.request(now.ask)
 		case core.Confirm:
-			step = w.confirm()
+			do.Step = w.confirm()
+		case core.Take:
+			if now.lease == nil && w.ctx.Err() == nil {
+				now.lease = w.take()
+			}
+			if now.lease != nil {
+				return now.lease, nil
+			}
 		case core.Sleep:
 			select {
-			case <-wake:
+			case <-now.wake:
 			case <-w.ctx.Done():
-			case <-w.tellLong(place):
+			case <-w.tellLong(now.place):
 			}
-		}
-		if step.Do == core.Take && w.ctx.Err() == nil {
-			if l := e.newHold(w.ctx, t, time.Since(w.begun)); l != nil {
-				return l, nil
+		case core.GiveWay:
+			w.giveWay()
+		case core.Pause:
+			if err := e.client.servers.Rest(w.ctx, now.Rest); err != nil && w.ctx.Err() == nil {
+				return nil, w.failed(err)
 			}
-		}
-		if err := w.rest(&step); err != nil {
-			return nil, err
 		}
 	}
 }
 
-// rest waits as long as a step of the call says, but not beyond its context, or returns the error with which it ends.
-func (w *wait) rest(step *core.Step) error {
-	switch step.Do {
-	case core.Fail:
-		return w.failed(step.Err)
-	case core.GiveWay:
-		w.giveWay()
-	case core.Pause:
-		if err := w.entry.client.servers.Rest(w.ctx, step.Rest); err != nil && w.ctx.Err() == nil {
-			return w.failed(err)
-		}
+// nextLocked returns what the call does next, and begins it, within an input. ended: the context of the call has ended.
+func (w *wait) nextLocked(x *turn, ended, alone bool) (do todo) {
+	t, e := w.ticket, w.entry
+	do.Step, do.place = e.lock.Next(&x.Input, &t.Ticket, ended, alone), t.Place
+	switch {
+	case do.Do == core.Sleep:
+		do.wake = e.waking(&t.caller)
+	case do.Do == core.Ask && e.followsLocked() == 0:
+		do.ask = w.beginAskLocked(x)
+	case do.Do == core.Take && !e.client.servers.Doubtful():
+		do.lease = w.takeLocked(x)
 	}
-	return nil
+	return do
 }
 
-// ask sends one acquire request, and returns what the call does next.
-func (w *wait) ask() core.Step {
-	step, err := w.send()
-	if err == nil || w.ctx.Err() != nil {
-		return step
+// request sends one acquire request, which may have begun, and returns what the call does next.
+func (w *wait) request(q *ask) todo {
+	do, err := w.send(q)
+	if err != nil && w.ctx.Err() == nil {
+		do.Step = w.retry(err)
 	}
-	return w.retry(err)
+	return do
 }
 
 // retry returns what the call does after an acquire request has failed.
@@ -235,7 +243,7 @@ func (w *wait) retry(err error) core.Step {
 // confirm asks by a renewal whether an old grant still holds, and for what else its terms want. It returns what the call does next.
 func (w *wait) confirm() core.Step {
 	t, e := w.ticket, w.entry
-	_, err := conn.InBackground(w.ctx, e.client.servers, func() (struct{}, error) { return struct{}{}, e.confirm(t) })
+	_, err := conn.InBackground(w.ctx, e.client.servers, func() (struct{}, error) { return struct{}{}, w.confirmOnce() })
 	f := failure(err)
 	ended := w.ctx.Err() != nil
 	x := e.begin()
@@ -252,7 +260,7 @@ func (w *wait) failed(err error) error {
 		return err // At once.
 	}
 	return &lease.WaitError{
-		Place: t.Place, Waited: time.Since(w.begun), Last: cmp.Or(e.lock.Last, t.Deafness), Err: err,
+		Place: t.Place, Waited: time.Since(w.Begun), Last: cmp.Or(e.lock.Last, t.Deafness), Err: err,
 		Unanswered: t.Over && (t.Unanswered() || e.lock.Silent(time.Now())),
 	}
 }
@@ -265,7 +273,7 @@ func (w *wait) tellLong(place int) <-chan time.Time {
 	}
 	w.entry.act.Lock()
 	defer w.entry.act.Unlock()
-	if left, wanted := w.ticket.teller.Waits(place, time.Since(w.begun)); wanted {
+	if left, wanted := w.ticket.teller.Waits(place, time.Since(w.Begun)); wanted {
 		return time.After(left)
 	}
 	return nil

@@ -2,7 +2,6 @@ package waitqueue
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"strconv"
 	"sync"
@@ -26,6 +25,8 @@ const askFloor = 3
 type ask struct {
 	core.Acquire
 	attempt conn.Attempt
+	crowded bool // the request before was told to wait
+	usual   bool // it has the usual time
 	args    []string
 	room    [16]string         // where args are
 	fast    int                // how many of args will do in the usual case; 0: all are needed
@@ -36,61 +37,64 @@ type ask struct {
 // send sends one acquire request of a call, takes in the reply, and returns what the call does next. Where the answer may be long
 // in coming, all of that is done in the background, and send comes back early if the context ends: the request stays in flight
 // until it is answered, and then the release of its ticket is sent again (R1).
-func (w *wait) send() (core.Step, error) {
+func (w *wait) send(q *ask) (todo, error) {
 	e := w.entry
 	c, n := e.client, e.node()
-	ahead, err := w.endsAhead()
-	if err != nil {
-		return core.Step{}, err
-	}
-	q := w.prepare(n)
-	if q == nil {
-		c.ends.unclaim(e.node(), ahead)
-		return core.Step{}, nil // A message was faster, or the ticket is ending.
+	var ahead []*outItem[sender]
+	if q != nil {
+		w.fill(q)
+	} else {
+		var err error
+		if ahead, err = w.endsAhead(); err != nil {
+			return todo{}, err
+		}
+		if q = w.prepare(); q == nil {
+			c.ends.unclaim(e.node(), ahead)
+			return todo{}, nil // A message was faster, or the ticket is ending.
+		}
 	}
 	q.takeAlong(ahead)
 	c.stats.Asks.Add(1)
 	if w.ctx.Done() == nil || !n.Sluggish() {
-		return w.replied(q, e.askFor(w.ctx, nil, q))
+		return w.replied(q, w.askFor(nil, q), true)
 	}
 	begun := false
-	step, err := conn.InBackground(w.ctx, c.servers, func() (core.Step, error) {
+	do, err := conn.InBackground(w.ctx, c.servers, func() (todo, error) {
 		begun = true
 		if w.ctx.Err() != nil {
 			c.ends.unclaim(e.node(), ahead)
-			e.unsent(w.ticket)
-			return core.Step{}, w.ctx.Err()
+			w.unsent()
+			return todo{}, w.ctx.Err()
 		}
-		return w.replied(q, e.askFor(w.ctx, n, q))
+		return w.replied(q, w.askFor(n, q), false)
 	})
 	if errors.Is(err, lease.ErrClosed) && !begun {
 		c.ends.unclaim(e.node(), ahead)
-		e.unsent(w.ticket)
+		w.unsent()
 	}
-	return step, err
+	return do, err
 }
 
 // unsent takes back an acquire request that was not sent.
-func (e *entry) unsent(t *ticket) {
-	x := e.begin()
-	e.lock.Unsent(&x.Input, &t.Ticket)
-	e.end(x)
+func (w *wait) unsent() {
+	x := w.entry.begin()
+	w.entry.lock.Unsent(&x.Input, &w.ticket.Ticket)
+	w.entry.end(x)
 }
 
-// replied takes in the answer to an acquire request, or its lack.
-func (w *wait) replied(q *ask, res rueidis.RedisResult) (core.Step, error) {
+// replied takes in the answer to an acquire request, or its lack. waits: its call waits here for what it does next, whatever happens.
+func (w *wait) replied(q *ask, res rueidis.RedisResult, waits bool) (todo, error) {
 	e := w.entry
 	if len(q.ahead) > 0 {
-		e.endedAhead(q)
+		w.endedAhead(q)
 	}
 	r, err := e.proto.Ask.Decode(res)
 	r.Complete(q.Ticket.Lease, 0)
-	step := w.took(q, &r, err)
-	return step, err
+	return w.took(q, &r, err, waits), err
 }
 
 // took takes in the decoded answer.
-func (w *wait) took(q *ask, r *wire.Reply, err error) core.Step {
+func (w *wait) took(q *ask, r *wire.Reply, err error, waits bool) (do todo) {
 	e := w.entry
 	var refusal error
 	if err == nil {
@@ -102,13 +106,17 @@ func (w *wait) took(q *ask, r *wire.Reply, err error) core.Step {
 		refusal = w.refusal(q, r)
 	}
 	f, a := failure(err), attempt(&q.attempt)
+	ended := waits && w.ctx.Err() != nil
 	x := e.begin()
-	step := e.lock.OnAcquireReply(&x.Input, &q.Acquire, a, r, &f, refusal)
+	do.Step = e.lock.OnAcquireReply(&x.Input, &q.Acquire, a, r, &f, refusal)
+	if waits && err == nil && (do.Do == core.Go || do.Do == core.Take) {
+		do = w.nextLocked(x, ended, false)
+	}
 	e.end(x)
 	if err == nil {
 		askPool.Put(q) // Without an answer it may still be on its way.
 	}
-	return step
+	return do
 }
 
 // refusal is the error of a call whose acquire request was refused; nil if it was not.
@@ -126,44 +134,57 @@ func (w *wait) refusal(q *ask, r *wire.Reply) error {
 }
 
 // prepare begins an acquire request and returns it, or nil if there is none to send.
-func (w *wait) prepare(n *conn.Node) *ask {
+func (w *wait) prepare() *ask {
+	x := w.entry.begin()
+	q := w.beginAskLocked(x)
+	w.entry.end(x)
+	if q != nil {
+		w.fill(q)
+	}
+	return q
+}
+
+// beginAskLocked begins an acquire request within an input, and returns it, or nil if there is none to send.
+func (w *wait) beginAskLocked(x *turn) *ask {
 	e, t := w.entry, w.ticket
-	c := e.client
 	q := askPool.Get().(*ask)
-	x := e.begin()
-	q.attempt = n.Attempt(t.Budget)
+	q.attempt = e.node().AttemptFrom(conn.Attempt{Sent: x.Now, Slept: x.slept}, t.Budget)
 	var ok bool
-	q.Acquire, ok = e.lock.BeginAcquire(&x.Input, &t.Ticket, w.mode, q.attempt.Sent)
-	waited, usual := e.lock.Waited, t.Budget == conn.AttemptTime
-	e.end(x)
-	if !ok {
+	if q.Acquire, ok = e.lock.BeginAcquire(&x.Input, &t.Ticket, w.mode, q.attempt.Sent); !ok {
 		askPool.Put(q)
 		return nil
 	}
+	q.crowded, q.usual = e.lock.Waited, t.Budget == conn.AttemptTime
+	return q
+}
+
+// fill says in an acquire request what its script gets.
+func (w *wait) fill(q *ask) {
+	e, t := w.entry, w.ticket
+	c := e.client
 	_, phase := t.queue.terms.first()
 	q.fast = 0
 	if q.Moves = w.from != nil; q.Moves {
 		q.args = append(q.room[:0], w.from.Ticket(), q.Text, "0", w.from.Hex(), phase, q.attempt.NotAfter, c.highest(), c.servers.Counted())
-		return q
+		return
 	}
 	mode := bound(q.Limit).mode(q.Mode)
 	place, head := strconv.FormatInt(q.Acquire.Arrival, 10), strconv.FormatInt(t.queue.terms.headStart(), 10)
 	if light, _ := e.proto.Light(); light {
 		q.args = append(q.room[:0], q.Text, mode, q.attempt.NotAfter, "", place, head, c.servers.Counted(), phase)
 		tells := c.floor.Load() > uint64(max(lua.SentBy(q.attempt.Latest), 0))
-		if q.Acquire.Arrival == 0 && t.queue.terms.headStart() == 0 && phase == wire.PhaseHeld && usual {
-			if q.fast = askFloor; tells || waited { // Empty, it says that the lock is not expected to be free.
+		if q.Acquire.Arrival == 0 && t.queue.terms.headStart() == 0 && phase == wire.PhaseHeld && q.usual {
+			if q.fast = askFloor; tells || q.crowded { // Empty, it says that the lock is not expected to be free.
 				q.fast++
 			}
 		}
 		if tells || q.fast == 0 {
 			q.args[askFloor] = c.highest()
 		}
-		return q
+		return
 	}
 	q.args = append(q.room[:0], q.Text, mode, q.attempt.NotAfter, place, head, c.highest(), c.servers.Counted(), phase, c.who)
 	q.args = append(q.args, t.queue.extras...)
-	return q
 }
 
 // A request on the fast path has only the keys and arguments that the usual case needs. In any other case the script answers
@@ -171,7 +192,8 @@ func (w *wait) prepare(n *conn.Node) *ask {
 
 // askFor sends an acquire request, on the fast path if it can be. One to a sluggish node, if given, is sent once and with
 // everything, whoever waits for it.
-func (e *entry) askFor(ctx context.Context, sluggish *conn.Node, q *ask) rueidis.RedisResult {
+func (w *wait) askFor(sluggish *conn.Node, q *ask) rueidis.RedisResult {
+	e, ctx := w.entry, w.ctx
 	servers, ahead, script := e.client.servers, q.jobs, e.proto.Ask
 	if q.Moves {
 		script = lua.Move
@@ -205,12 +227,13 @@ func (q asking) job() (j conn.Job, ok bool) {
 }
 
 func (q asking) answered(_ conn.Attempt, res rueidis.RedisResult) (a answer) {
-	a.step, a.err = q.replied(q.ask, res)
+	do, err := q.replied(q.ask, res, false)
+	a.step, a.err = do.Step, err
 	return a
 }
 
 func (q asking) unsent() {
 	if q.ask != nil {
-		q.entry.unsent(q.wait.ticket)
+		q.wait.unsent()
 	}
 }

@@ -91,7 +91,7 @@ func (p *party) init(q *binding) {
 	q.newCaller(&p.caller, room, &p.Call)
 	p.Takes = min(q.client.opts.GrantLease.Truncate(time.Millisecond), p.Lease)
 	p.Text = wire.Ticket{
-		Client: q.client.id(), Number: q.client.numbers.Add(1), Vote: q.terms.Vote, Kind: q.kind, Permits: q.permits, Lease: p.Lease, Grant: p.Takes,
+		Client: q.client.id(), Number: q.client.numbers.Add(1), Vote: q.terms.Vote, Kind: q.asks.Kind, Permits: q.asks.Permits, Lease: p.Lease, Grant: p.Takes,
 	}.String()
 }
 

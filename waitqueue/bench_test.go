@@ -157,8 +157,9 @@ func observedBy(o observe.Observer) (*wait, *hold) {
 	c := &client{notifier: notify.New(o, nil, time.Minute, 0, "who")}
 	e := &entry{site: site{client: c, proto: lua.Fairlock, name: "name"}}
 	t := &ticket{entry: e}
+	t.Begun = time.Now()
 	t.Text, t.queue = "text", &binding{client: c, proto: e.proto, name: e.name}
-	return &wait{ticket: t, entry: e, begun: time.Now()}, &hold{ticket: t, Hold: core.Hold{Since: time.Now()}}
+	return &wait{ticket: t}, &hold{ticket: t, Hold: core.Hold{Since: time.Now()}}
 }
 
 func TestWhereNobodyLooksNothingIsAllocated(t *testing.T) {

@@ -90,7 +90,9 @@ func (q *binding) call(
 func (q *binding) took(a conn.Attempt, r *wire.Tuple) {
 	c := q.client
 	if reply := q.proto.Reply(r); reply != nil {
-		if e, _ := c.site(q.keys.Site).(*entry); e != nil {
+		if e, ok := c.site(q.keys.Site).(interface {
+			absorb(conn.Attempt, *wire.Reply)
+		}); ok {
 			e.absorb(a, reply)
 			return
 		}

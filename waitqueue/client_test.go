@@ -178,11 +178,11 @@ func TestAnAskWithoutABoundIsWhatItAlwaysWas(t *testing.T) {
 	ask := func(p *lua.Protocol, terms Terms, extras ...string) (*ask, string) {
 		q := c.Queue(p, "name", terms).Says(nil, extras...)
 		tk := q.newTicket(t.Context())
-		s := must.Got(tk.register())(t)
-		w := &wait{ctx: t.Context(), ticket: tk, entry: s, mode: wire.Wait}
-		a := w.prepare(s.node())
+		require.NoError(t, q.register(tk))
+		w := &wait{ticket: tk, ctx: t.Context(), mode: wire.Wait}
+		a := w.prepare()
 		text := tk.Text
-		s.unsent(tk)
+		w.unsent()
 		tk.Clean = true
 		w.finish()
 		return a, text

@@ -111,7 +111,7 @@ func (q *Cohort) join(ctx context.Context, mode string) (*lease.Lease, error) {
 	if l, err := q.ready(ctx); l != nil || err != nil {
 		return l, err
 	}
-	claim, c := newClaim(ctx, q.binding, mode), q.client
+	claim, c := newClaim(ctx, q.Queue, mode), q.client
 	c.mu.Lock()
 	if c.closing {
 		c.mu.Unlock()
@@ -182,7 +182,7 @@ func (f *follower) goOn(why error) {
 // giveUp ends a call that has not asked, and returns why, with the time that it has waited. No cause stands for the end of its
 // context; then the call that has asked for the others tells whether the server answers.
 func (f *follower) giveUp(cause error) error {
-	silent := cause == nil && Queue{f.queue}.Silent()
+	silent := cause == nil && f.queue.Silent()
 	cause = cmp.Or(cause, calls.WhyEnded(f.ctx))
 	if errors.Is(cause, lease.ErrBusy) {
 		return f.unasked(cause)
@@ -220,7 +220,7 @@ func (co *cohort) lead(f *follower) (*lease.Lease, error) {
 
 // ask asks for a hold, unless the release of the hold before has taken the request along, and waits for it.
 func (f *follower) ask() (*lease.Lease, error) {
-	if f.entry == nil && f.err == nil {
+	if f.err == nil && (f.ticket == nil || f.entry == nil) {
 		f.enter(f.called != nil)
 	}
 	if f.sent != nil {
@@ -239,20 +239,15 @@ func (f *follower) ask() (*lease.Lease, error) {
 // which it came. It has no place of its own where the server's clock has stepped back: a new arrival could then come before
 // those given earlier.
 func (f *follower) enter(late bool) {
-	if f.ticket == nil {
-		f.ticket = f.queue.newTicket(f.ctx)
-	}
-	t := f.ticket
-	t.Begun, t.Try, t.Joint = f.begun, f.mode != wire.Wait, true
+	t := f.named()
+	t.Try, t.Joint = f.mode != wire.Wait, true
 	t.Deadline, _ = f.ctx.Deadline()
 	if now, ok := f.queue.client.servers.NodeOf(f.queue.keys.Lock).Clock.Steady(); ok && late {
 		t.Arrival = now.Add(-time.Since(f.begun)).UnixMicro() - f.queue.terms.headStart()
 	}
-	e, err := t.register()
-	if err != nil {
+	if err := f.queue.register(t); err != nil {
 		f.err = f.unasked(err)
 	}
-	f.entry = e
 }
 
 // A lent hold is one that the calls of a cohort use, one after the other. Its own lease is none of theirs, and lasts as long as
@@ -387,7 +382,7 @@ func (u *lent) relay(ctx context.Context, next *follower) answer {
 	t, n := u.ticket, next.entry.node()
 	d := &owned{}
 	t.entry.own(d, t, nil)
-	a := t.entry.client.sendFor(ctx, n, []request{asking{&next.wait, next.prepare(n)}, &d.sender}, func() { close(next.sent) })[1]
+	a := t.entry.client.sendFor(ctx, n, []request{asking{&next.wait, next.prepare()}, &d.sender}, func() { close(next.sent) })[1]
 	if errors.Is(a.err, lease.ErrClosed) {
 		return t.entry.sendEnd(ctx, t, nil)
 	}
@@ -402,20 +397,29 @@ type kept struct {
 
 // A claim is a call for a hold that may wait for other calls of its client before it asks.
 type claim struct {
-	wait           // its ticket is nil if nobody has needed one, its entry until it is known there
-	queue *binding // with the terms of the call
+	wait        // its ticket is nil if nobody has needed one
+	queue Queue // with the terms of the call
+	begun time.Time
 }
 
-func newClaim(ctx context.Context, q *binding, mode string) claim {
-	return claim{queue: q, wait: wait{ctx: ctx, begun: time.Now(), mode: mode}}
+func newClaim(ctx context.Context, q Queue, mode string) claim {
+	return claim{queue: q, begun: time.Now(), wait: wait{ctx: ctx, mode: mode}}
 }
 
 // tells makes the ticket that tells of the claim, where somebody is told.
 func (c *claim) tells() {
 	if c.queue.client.notifier != nil && c.ticket == nil {
-		c.ticket = c.queue.newTicket(c.ctx)
-		c.ticket.teller.Asked(c.ctx)
+		c.named().teller.Asked(c.ctx)
 	}
+}
+
+// named returns the ticket of the claim, which it makes if there is none.
+func (c *claim) named() *ticket {
+	if c.ticket == nil {
+		c.ticket = c.queue.newTicket(c.ctx)
+		c.ticket.Begun = c.begun
+	}
+	return c.ticket
 }
 
 // unasked tells of a claim that has ended before its client knew its ticket.

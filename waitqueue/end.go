@@ -121,6 +121,9 @@ func (e *entry) took(d *sender, sent conn.Attempt, r *wire.Reply, err error) ans
 		e.lock.OnReply(&x.Input, attempt(&sent), r, d.release.Note(), false)
 	}
 	e.lock.OnReleaseReply(&x.Input, d.release, sent.Sent, &a.Head, &f)
+	if t := d.release.Ticket; err == nil && t != nil && t.Hold != nil {
+		a.outcome = t.Hold.Outcome(x.Now, &a.Head)
+	}
 	e.end(x)
 	return a
 }
@@ -200,11 +203,8 @@ func (e *entry) fast(d *sender) []string {
 	if _, light := e.proto.Light(); !light || h == nil || d.heir != nil || r.Token != 0 || r.Rests || e.client.servers.Counted() != "1" {
 		return nil
 	}
-	e.mu.Lock()
-	waited := e.lock.Waited
-	e.mu.Unlock()
 	args, note := append(d.room[:0], r.Text), r.Note()
-	if seen := e.client.floor.Load(); waited || seen > h.Token || note != "" {
+	if seen := e.client.floor.Load(); r.Crowded || seen > h.Token || note != "" {
 		args = append(args, strconv.FormatUint(max(seen, h.Token)-h.Token, 10))
 	}
 	if note != "" {

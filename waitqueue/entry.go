@@ -58,33 +58,32 @@ func (e *entry) do(x *turn, f *core.Effect) {
 func ticketOf(c *core.Call) *ticket { return c.Owner.(*ticket) }
 
 // register makes the ticket of a call known.
-func (t *ticket) register() (*entry, error) {
-	q := t.queue
+func (q Queue) register(t *ticket) error {
 	c := q.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing {
-		return nil, lease.ErrClosed
+		return lease.ErrClosed
 	}
 	e := q.entryLocked()
 	t.entry = e
 	if wire.TicketClient(t.Text) != e.id { // The client has drawn another identity since.
 		t.Named(e.id, c.numbers.Add(1), c.opts.GrantLease)
 	}
-	x := e.begin()
-	e.lock.Register(&x.Input, &t.Ticket)
-	e.end(x)
+	e.mu.Lock()
+	e.lock.Register(&t.Ticket)
+	e.mu.Unlock()
 	if q.terms.History > 0 {
 		e.history.Store(int32(q.terms.History))
 	}
-	return e, nil
+	return nil
 }
 
 // entryLocked returns the entry of a queue, which it makes if there is none. The caller has the lock of the client.
-func (q *binding) entryLocked() *entry {
+func (q Queue) entryLocked() *entry {
 	e, _ := q.client.sites[q.keys.Site].(*entry)
 	if e == nil {
-		e = newEntry(q.client, q)
+		e = newEntry(q.client, q.binding)
 		q.client.useLocked(e)
 	}
 	return e

@@ -298,3 +298,40 @@ func TestManyWaitersDoNotStormAGatewayThatClosesConnections(t *testing.T) {
 		}
 	})
 }
+
+// endsAtALook is a context that ends while it is asked whether it has: from a moment on, and not before.
+type endsAtALook struct {
+	context.Context
+	end func()
+	now func() bool
+}
+
+func (c endsAtALook) Err() error {
+	err := c.Context.Err()
+	if err == nil && c.now() {
+		c.end()
+	}
+	return err
+}
+
+// The answer to a request comes in the background where the server is slow. The call may have ended since, so only the call
+// itself makes a lease of it.
+func TestNoLeaseIsMadeForACallThatHasGone(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, server *redistest.Embedded) {
+		rc := must.Got(rueidis.NewClient(server.Option()))(t)
+		defer rc.Close()
+		c := must.Got(New(rc, Options{}))(t) // Each request on the connections of a caller goes in the background.
+		defer func() { require.NoError(t, c.Shutdown(context.Background())) }()
+		q := queueOf(c, "name")
+		inner, end := context.WithCancel(t.Context())
+		defer end()
+		l, err := q.Acquire(endsAtALook{inner, end, func() bool { return server.Do("EXISTS", q.keys.Lock) == int64(1) }})
+		synctest.Wait()
+		if err == nil {
+			require.NoError(t, l.Release(t.Context()))
+		} else {
+			require.Zero(t, c.Stats().Granted, "nobody has the lease")
+		}
+		require.NoError(t, must.Got(q.Try(t.Context()))(t).Release(t.Context()), "it was given back")
+	})
+}

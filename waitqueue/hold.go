@@ -45,28 +45,34 @@ type lender interface {
 	unkept()
 }
 
-// newHold makes the lease of a ticket that was granted. It returns nil if the grant is too old to be taken without a word from the
+// take makes the lease of a ticket that was granted. It returns nil if the grant is too old to be taken without a word from the
 // server; the ticket is then to be confirmed.
-func (e *entry) newHold(ctx context.Context, t *ticket, waited time.Duration) *lease.Lease {
-	_ = e.client.servers.Overtake(ctx, e.keys.Lock) // What this client gave up since the call began is not to end it.
-	napped := slept()
+func (w *wait) take() *lease.Lease {
+	e := w.entry
+	_ = e.client.servers.Overtake(w.ctx, e.keys.Lock) // What this client gave up since the call began is not to end it.
 	x := e.begin()
-	if wanting := t.Acknowledgement() && e.proof(t) != (conn.Proof{}); !e.lock.MayTake(&x.Input, &t.Ticket, napped, wanting) {
-		e.end(x)
+	defer e.end(x)
+	return w.takeLocked(x)
+}
+
+// takeLocked is the same within an input.
+func (w *wait) takeLocked(x *turn) *lease.Lease {
+	t, e := w.ticket, w.entry
+	if wanting := t.Acknowledgement() && w.proof() != (conn.Proof{}); !e.lock.MayTake(&x.Input, &t.Ticket, x.slept, wanting) {
 		return nil
 	}
-	g := t.Grant()
+	g, waited := t.Grant(), x.Now.Sub(t.Begun)
 	h := &hold{ticket: t, told: t.teller, stall: keeper.NewStall(t.queue.terms.MaxStall)}
 	if t.Joint {
 		h.stall.Pause()
 	}
 	e.lock.Take(&x.Input, &t.Ticket, &h.Hold, h.leases())
 	e.act.Lock()
-	l := h.grant(h.told.Granted(ctx, g.Token, waited, g.Note), &h.first, t.queue, waited)
+	defer e.act.Unlock()
+	l := h.grant(h.told.Granted(w.ctx, g.Token, waited, g.Note), &h.first, t.queue, waited)
 	h.entry.Target, t.hold = h, h
 	e.client.stats.Granted.Add(1)
 	h.remind(x.Now)
-	e.endActing(x)
 	return l
 }
 
@@ -181,10 +187,7 @@ func (h *hold) conclude(ctx context.Context, a *answer) error {
 	if a.err != nil {
 		return h.outlast(ctx)
 	}
-	e := h.ticket.entry
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return h.ticket.queue.explained(h.Outcome(time.Now(), &a.Head))
+	return h.ticket.queue.explained(a.outcome)
 }
 
 // outlast waits for the end of a release that did not succeed at once. An answer to a repetition says what has become of the

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/option"
 	"github.com/headwaiter/headwaiter/internal/outside"
@@ -35,8 +36,7 @@ type binding struct {
 	name     string
 	keys     lua.Keys
 	terms    Terms
-	kind     byte
-	permits  int64
+	asks     core.Options // what the calls ask for
 	nesting  Nesting
 	joint    bool     // its calls have more to do than to hold the name
 	extras   []string // what its asks say beside what all asks do
@@ -59,7 +59,7 @@ func (c *Client) Queue(p *lua.Protocol, name string, t Terms) Queue {
 	if c == nil || c.client == nil {
 		panic("headwaiter: nil client")
 	}
-	q := &binding{client: c.client, proto: p, name: name, kind: wire.Exclusive, permits: 1}
+	q := &binding{client: c.client, proto: p, name: name, asks: core.Options{Kind: wire.Exclusive, Permits: 1}}
 	q.on(t)
 	if q.err = names.CheckTag(name); q.err == nil {
 		q.keys = p.Keys(c.opts.Prefix, name)
@@ -77,7 +77,7 @@ func (q *binding) with(change func(b *binding)) *binding {
 
 // For returns the queue for calls of another kind, and for a number of permits.
 func (q Queue) For(kind byte, permits int64) Queue {
-	return Queue{q.with(func(b *binding) { b.kind, b.permits = kind, permits })}
+	return Queue{q.with(func(b *binding) { b.asks.Kind, b.asks.Permits = kind, permits })}
 }
 
 // Nested returns the queue with another meaning of calls from within a hold.
@@ -127,6 +127,8 @@ func (q *binding) on(t Terms) {
 		t.MaxHold = t.Lease
 	}
 	q.terms, q.termsErr = t, t.check()
+	q.asks.Vote, q.asks.Renewal, q.asks.MaxHold, q.asks.MinHold = t.Vote, t.Lease.Truncate(time.Millisecond), t.MaxHold, t.MinHold
+	q.asks.WithoutRenewal = t.WithoutRenewal
 }
 
 // Refusing returns the queue with a reason why no call can ask for it, where there is one: a primitive's own option.
@@ -178,7 +180,7 @@ func (q Queue) Verdict(r *wire.Head) error { return q.verdicts.of(r.Status, r.St
 // verdict converts a reply that ends the wait of a call into an error.
 func (q *binding) verdict(status wire.Status, states []string) error {
 	if status == wire.Excess && len(states) > 0 {
-		return excess(q.permits, states[0])
+		return excess(q.asks.Permits, states[0])
 	}
 	return q.verdicts.of(status, states)
 }

@@ -47,13 +47,14 @@ func (h *hold) renewed(r *renewal, a conn.Attempt, reply *wire.Reply, err error)
 	e.end(x)
 }
 
-// confirm asks by a renewal whether a grant that is old, or came over a gap, still holds, and for what its terms
+// confirmOnce asks by a renewal whether a grant that is old, or came over a gap, still holds, and for what its terms
 // want beside that.
-func (e *entry) confirm(t *ticket) error {
+func (w *wait) confirmOnce() error {
+	t, e := w.ticket, w.entry
 	c, n := e.client, e.node()
 	a := n.Attempt(conn.AttemptTime)
 	x := e.begin()
-	proof := e.proof(t)
+	proof := w.proof()
 	wanted, ok := e.lock.BeginConfirm(&x.Input, &t.Ticket, a.Sent, proof.Mark != "")
 	e.end(x)
 	if !ok {
@@ -81,7 +82,8 @@ func (e *entry) confirm(t *ticket) error {
 // renewal, on the connection that wrote it: a grant by message was written by somebody else's.
 
 // proof is what the grant of a ticket needs beside the word of its node; nothing by default.
-func (e *entry) proof(t *ticket) conn.Proof {
+func (w *wait) proof() conn.Proof {
+	t, e := w.ticket, w.entry
 	p := conn.Proof{Acks: t.queue.terms.acks()}
 	if terms := &t.queue.terms; terms.SafeRestart && t.Acknowledgement() && !e.node().Sound(e.slot, terms.Lease) {
 		p.Lease, p.Mark = terms.Lease, lua.MarkKey(e.client.opts.Prefix, e.slot, e.client.servers.Clustered())
@@ -101,7 +103,7 @@ func (w *wait) giveWay() {
 	arrival := t.Arrival
 	e.mu.Unlock()
 	if now, ok := n.Clock.Steady(); arrival == 0 && ok {
-		arrival = now.Add(-time.Since(w.begun)).UnixMicro() - t.queue.terms.headStart()
+		arrival = now.Add(-time.Since(w.Begun)).UnixMicro() - t.queue.terms.headStart()
 	}
 	r, err := lua.Ahead.Decode(c.servers.RunFor(w.ctx, lua.Ahead.Script, e.keys.All(), strconv.FormatInt(arrival, 10)))
 	if err != nil || r.Before == 0 {
@@ -118,7 +120,7 @@ func (w *wait) giveWay() {
 	e.end(x)
 
 	// Its place first, then the release of what it held, so that it has that place when the queue is served.
-	c.send(n, []request{asking{w, w.prepare(n)}, e.sending(d)})
+	c.send(n, []request{asking{w, w.prepare()}, e.sending(d)})
 }
 
 // Want is what the first Wanted of a lease does. All leases of a hold have one wish.

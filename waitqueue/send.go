@@ -25,8 +25,9 @@ type request interface {
 // An answer is what the call that sent a request learns of the reply.
 type answer struct {
 	wire.Head
-	step core.Step // of an acquire request: what the call does next
-	err  error
+	step    core.Step // of an acquire request: what the call does next
+	outcome error     // of the release of a hold: what it means to its caller
+	err     error
 }
 
 // sendFor is [client.send] for a call whose context may end: what it does not wait for goes on in the background, and the

@@ -171,7 +171,7 @@ func (m *multi) begin(ctx context.Context, p *part) bool {
 	p.wait = w
 	w.entry.mu.Lock()
 	defer w.entry.mu.Unlock()
-	w.begun, w.ticket.Begun, w.ticket.Joint = m.begun, m.begun, true
+	w.Begun, w.Joint = m.begun, true
 	w.ticket.Arrival = cmp.Or(arrival, w.ticket.Arrival)
 	return true
 }
@@ -180,7 +180,7 @@ func (m *multi) begin(ctx context.Context, p *part) bool {
 // others.
 func (m *multi) goOn(p *part) {
 	if p.ctx.Err() == nil {
-		p.Lease = p.entry.newHold(p.ctx, p.ticket, time.Since(p.begun))
+		p.Lease = p.take()
 	}
 	if p.Lease == nil {
 		go m.alone(p)
@@ -334,7 +334,7 @@ func (m *multi) lease() *lease.Lease {
 	}
 	all := keeper.New(m.ctx, keeper.Terms{
 		Name: strings.Join(names, ", ") + more, Token: token, Parts: keepers,
-		Waited: time.Since(m.begun), Until: keeper.Until{Deadline: time.Now().Add(lease.MaxLease), Slept: slept()},
+		Waited: time.Since(m.begun), Until: keeper.Until{Deadline: time.Now().Add(lease.MaxLease), Slept: keeper.Slept()},
 		Release: func(ctx context.Context) error { stop(); return releaseParts(ctx, parts, len(parts)) },
 		Unlock: func() {
 			stop()

@@ -111,7 +111,7 @@ func ownerOf(ctx context.Context) string {
 
 // grant makes a lease on the hold. Both mu and act are held.
 func (h *hold) grant(ctx context.Context, sh *share, q *binding, waited time.Duration) *lease.Lease {
-	sh.hold, sh.kind = h, q.kind
+	sh.hold, sh.kind = h, q.asks.Kind
 	sh.keeper = keeper.New(ctx, keeper.Terms{
 		Name: names.Label(q.name), Token: h.Token, Until: keeper.Until(h.Lasts), Waited: waited, Release: sh.release, Unlock: sh.unlock,
 		Engine: sh, Key: q.held, Shared: q.terms.Shared, Stall: h.stall,
@@ -137,7 +137,7 @@ func (h *hold) leave(sh *share) {
 
 // within returns what a call is to get, or why it fails, whose context comes from a hold of the same name;
 // nothing if it is to ask.
-func (q *binding) within(ctx context.Context) (*lease.Lease, error) {
+func (q Queue) within(ctx context.Context) (*lease.Lease, error) {
 	switch q.nesting {
 	case Deadlocks:
 		if k, ok := ctx.Value(q.held).(*keeper.Keeper); ok && !k.Overdue() {
@@ -145,14 +145,14 @@ func (q *binding) within(ctx context.Context) (*lease.Lease, error) {
 		}
 	case Reenters:
 		if sh := q.shareIn(ctx); sh != nil {
-			return sh.hold.ticket.entry.reenter(ctx, sh.hold, q)
+			return sh.hold.ticket.entry.reenter(ctx, sh.hold, q.binding)
 		}
 	}
 	return nil, nil
 }
 
 // shareOf returns the share behind a lease on the name, nil if it is one of another.
-func (q *binding) shareOf(l *lease.Lease) *share {
+func (q Queue) shareOf(l *lease.Lease) *share {
 	k := (*keeper.Keeper)(l)
 	if l == nil || k.Context().Value(q.held) != k {
 		return nil
@@ -168,7 +168,7 @@ func shareBehind(l *lease.Lease) (*share, bool) {
 }
 
 // shareIn returns the share that a context comes from, or one of the owner that it names.
-func (q *binding) shareIn(ctx context.Context) *share {
+func (q Queue) shareIn(ctx context.Context) *share {
 	if k, ok := ctx.Value(q.held).(*keeper.Keeper); ok {
 		if sh, ok := k.Engine().(*share); ok {
 			return sh
@@ -193,7 +193,7 @@ func (q *binding) shareIn(ctx context.Context) *share {
 // reenter enters a hold once more. It returns nothing where the hold has ended.
 func (e *entry) reenter(ctx context.Context, h *hold, q *binding) (l *lease.Lease, err error) {
 	x := e.begin()
-	entered, err := e.lock.Enter(&x.Input, &h.Hold, q.kind, h.leases())
+	entered, err := e.lock.Enter(&x.Input, &h.Hold, q.asks.Kind, h.leases())
 	e.act.Lock()
 	if entered {
 		l = h.grant(ctx, &share{}, q, 0)

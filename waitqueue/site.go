@@ -93,8 +93,9 @@ func (s *site) node() *conn.Node { return s.client.servers.NodeAt(s.slot) }
 // A turn is one input, with room for its effects.
 type turn struct {
 	core.Input
-	room [6]core.Effect
-	then []func() // what to do when all is performed
+	slept time.Duration // for how long the machine had been suspended by then
+	room  [6]core.Effect
+	then  []func() // what to do when all is performed
 }
 
 var turns = sync.Pool{New: func() any { return &turn{} }}
@@ -103,7 +104,8 @@ var turns = sync.Pool{New: func() any { return &turn{} }}
 func (s *site) begin() *turn {
 	x := turns.Get().(*turn)
 	s.mu.Lock()
-	x.Now, x.Chance, x.Effects = time.Now(), rand.Uint64(), x.room[:0]
+	x.Now, x.slept = keeper.Clocks()
+	x.Chance, x.Effects = rand.Uint64(), x.room[:0]
 	return x
 }
 
@@ -438,6 +440,3 @@ func (q *binding) newCaller(c *caller, room *notify.Teller, call *core.Call) {
 	call.Place, call.Budget = -1, conn.AttemptTime
 	call.Lease, _ = q.terms.first()
 }
-
-// slept is for how long the machine has been suspended; a name for what the core is told of it.
-func slept() time.Duration { return keeper.Slept() }

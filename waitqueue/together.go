@@ -53,7 +53,7 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 		if p.Lease, p.Err = q.ready(mine); p.Lease != nil || p.Err != nil {
 			continue
 		}
-		if mode == wire.Wait && q.nesting != Independent && q.kind != wire.Read && !q.terms.Shared && named[q.held] {
+		if mode == wire.Wait && q.nesting != Independent && q.asks.Kind != wire.Read && !q.terms.Shared && named[q.held] {
 			p.Err = lease.ErrDeadlock
 			continue
 		}
@@ -127,7 +127,7 @@ func (m *multi) askNode(ctx context.Context, n *conn.Node, parts []*part) {
 		if ctx.Err() == nil {
 			asks := make([]request, len(batch))
 			for i, p := range batch {
-				asks[i] = asking{p.wait, p.prepare(n)}
+				asks[i] = asking{p.wait, p.prepare()}
 			}
 			for i, a := range batch[0].entry.client.sendFor(ctx, n, asks, func() {}) {
 				if a.err == nil && a.step.Do == core.Fail {
@@ -249,7 +249,7 @@ func askOnce(ctx context.Context, parts []*part, mode string) (busy error, late 
 			holders = append(holders, fmt.Errorf("%q: %w", p.queue.Label(), busyBy(&r)))
 		}
 		refused = refused || r.Status == wire.Busy
-		p.took(asks[i], &r, err)
+		p.took(asks[i], &r, err, false)
 	}
 	if refused && len(holders) > 0 {
 		busy = fmt.Errorf("%w"+strings.Repeat("; %w", len(holders)-1), holders...)

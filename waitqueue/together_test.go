@@ -23,10 +23,10 @@ import (
 // standing lets a client wait for a name that another holds for hours, as if it had asked and was heard for. It asks nothing.
 func standing(t *testing.T, s *redistest.Embedded, c *Client, name string) *ticket {
 	t.Helper()
-	q := queueOf(c, name).binding
+	q := queueOf(c, name)
 	w := q.newTicket(t.Context())
-	at, err := w.register()
-	require.NoError(t, err)
+	require.NoError(t, q.register(w))
+	at := w.entry
 	arrival := time.Now().UnixMicro()
 	now := fmt.Sprint(arrival)
 	owner := wire.Ticket{Client: "other", Number: 1, Kind: wire.Exclusive, Permits: 1, Lease: 10 * time.Hour, Grant: time.Second}

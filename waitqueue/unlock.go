@@ -79,8 +79,7 @@ var errUnsettled = errors.New("the end of an earlier hold of this client has not
 func (w *wait) endsAhead() ([]*outItem[sender], error) {
 	e := w.entry
 	e.mu.Lock()
-	n := len(e.lock.Unlocks())
-	if n == 0 || n > outBatch || len(e.lowers) > 0 {
+	if n := e.followsLocked(); n == 0 || n > outBatch || len(e.lowers) > 0 {
 		e.mu.Unlock()
 		return nil, w.afterEnds(w.ctx)
 	}
@@ -108,7 +107,7 @@ func (w *wait) afterEnds(ctx context.Context) error {
 	}
 	e, mode := w.entry, w.mode
 	e.mu.Lock()
-	before := make([]leaving, 0, len(e.lock.Unlocks())+len(e.lowers))
+	before := make([]leaving, 0, e.followsLocked())
 	for _, d := range e.lock.Unlocks() {
 		l := leaving{over: e.ended(callerOf(d.Call)), hold: d.Ticket.Hold}
 		if w.ticket.Arrival == 0 {
@@ -150,8 +149,11 @@ func (w *wait) afterEnds(ctx context.Context) error {
 func (e *entry) unsettled() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.lock.Unlocks())+len(e.lowers) > 0
+	return e.followsLocked() > 0
 }
+
+// followsLocked is how many releases, and changes to reading, acquire requests of this client have to follow.
+func (e *entry) followsLocked() int { return len(e.lock.Unlocks()) + len(e.lowers) }
 
 // takeAlong lets releases go before an acquire request.
 func (q *ask) takeAlong(all []*outItem[sender]) {
@@ -162,7 +164,8 @@ func (q *ask) takeAlong(all []*outItem[sender]) {
 }
 
 // endedAhead takes in the answers to the releases that went before an acquire request.
-func (e *entry) endedAhead(q *ask) {
+func (w *wait) endedAhead(q *ask) {
+	e := w.entry
 	e.client.stats.Ends.Add(uint64(len(q.ahead)))
 	for i, one := range q.ahead {
 		one.Of.answered(q.attempt, q.jobs[i].Result)

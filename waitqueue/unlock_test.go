@@ -284,9 +284,12 @@ func TestAReleaseIsAnsweredBesideAWordOfForce(t *testing.T) {
 		l := must.Got(q.Acquire(t.Context()))(t)
 		h := q.shareOf(l).hold
 		word := fmt.Sprintf("%c %s %s", wire.MessageForced, h.ticket.Text, q.keys.Lock)
+		h.first.takeOff(false)
+		d := &owned{}
+		h.ticket.entry.own(d, h.ticket, nil)
 		go c.told(word)
-		require.ErrorIs(t, h.conclude(t.Context(), &answer{Head: wire.Head{Status: wire.Refused}}), lease.ErrLost)
+		a := h.ticket.entry.took(&d.sender, conn.Sending(), &wire.Reply{Status: wire.Refused}, nil)
+		require.ErrorIs(t, h.conclude(t.Context(), &a), lease.ErrLost)
 		synctest.Wait()
-		require.NoError(t, l.Release(t.Context()))
 	})
 }

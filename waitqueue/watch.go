@@ -129,9 +129,9 @@ func (p *party) register() (*watch, error) {
 		c.useLocked(w)
 	}
 	p.watch = w
-	x := w.begin()
-	w.event.Register(&x.Input, &p.Waiter)
-	w.end(x)
+	w.mu.Lock()
+	w.event.Register(&p.Waiter)
+	w.mu.Unlock()
 	return w, nil
 }
 

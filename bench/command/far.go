@@ -139,7 +139,7 @@ func far(ctx context.Context, tools Tools, args []string, log io.Writer) (err er
 		return err
 	}
 	defer stop()
-	all := map[string]string{"beside it ran": d.beside}
+	all := map[string]string{"other load:": d.beside}
 	maps.Copy(all, about)
 	config.Contenders, config.About, config.On = cast, all, tools.On
 	config.Within = d.within

@@ -35,7 +35,7 @@ func TestHowFarItGoesIsAPageAndAPlan(t *testing.T) {
 	page, data, err := goFar(t, tools(nil))
 	require.NoError(t, err)
 	for _, want := range []string{
-		"beside it ran a test", "| try a name that is held: refused, 64 connections |", "| semaphore: acquire a permit and release it |",
+		"other load: a test", "| try a name that is held: refused, 64 connections |", "| semaphore: acquire a permit and release it |",
 		"| 4 : 2, 2 processes | three of its own |", "asked every 10s", "| names held | 300 |", "| keys that outlast the release by more than 1m15s | 0 |",
 		"| clients that wait, a call each | 4 | 3.00 connections each |", "\n| 2 | 32 | ", "## The next wall",
 	} {

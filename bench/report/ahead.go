@@ -12,7 +12,7 @@ import (
 func (v view) alone() Section {
 	s := Section{
 		Title: "Works by themselves",
-		Text:  []string{"Measured without another lock beside it, between floors. L1: a latch for which 1,000 calls of 50 clients wait."},
+		Text:  []string{"Measured alone, between floors. L1: a latch for which 1,000 calls of 50 clients wait."},
 		Table: Table{Heads: []string{"work", "lock", "a second", "floor", "ratio", "hand-off p50 / p99 µs", "wait p50 / p99 µs"}},
 	}
 	for _, r := range v.Results {

@@ -57,25 +57,25 @@ func (v view) source() string {
 
 // summary says in how many pairs this project's lock is ahead, and where it is not.
 func (v view) summary() string {
-	ahead, level, behind := 0, 0, []string{}
+	faster, level, slower := 0, 0, []string{}
 	for _, c := range v.rivals() {
 		switch speed := c.Speed(); {
 		case speed.Low > 1:
-			ahead++
+			faster++
 		case speed.High < 1:
 			who := "uncontended"
 			if c.Clients > 1 {
 				who = fmt.Sprintf("with %d clients", c.Clients)
 			}
-			behind = append(behind, fmt.Sprintf("%s %s %s", c.Contender, short(speed.Median), who))
+			slower = append(slower, fmt.Sprintf("%s %s %s", c.Contender, short(speed.Median), who))
 		default:
 			level++
 		}
 	}
-	text := fmt.Sprintf("%s. In %d cells, headwaiter took turns with another lock: it was ahead in %d, level in %d, behind in %d",
-		v.source(), ahead+level+len(behind), ahead, level, len(behind))
-	if len(behind) > 0 {
-		text += ", with these shares of the other's speed: " + strings.Join(behind, ", ")
+	text := fmt.Sprintf("%s. In %d comparisons Headwaiter was faster in %d, level in %d and slower in %d",
+		v.source(), faster+level+len(slower), faster, level, len(slower))
+	if len(slower) > 0 {
+		text += ", at these shares of the other lock's speed: " + strings.Join(slower, ", ")
 	}
 	return text + ".\n"
 }
@@ -117,6 +117,6 @@ func (v view) engines() string {
 		}
 		rows[key][column] = Times(c.Speed())
 	}
-	t := Table{Heads: []string{"lock", "is so many times as fast as", "cycles", "hand-offs"}, Rows: append(first, adapters...)}
+	t := Table{Heads: []string{"lock", "times as fast as", "cycles", "hand-offs"}, Rows: append(first, adapters...)}
 	return fmt.Sprintf("%s:\n\n%s", v.source(), table(t))
 }

@@ -189,7 +189,7 @@ func (v view) fairness() Chart {
 func (v view) recoveries() Chart {
 	c := Chart{
 		ID: "recovery", Title: "From the release to the next hold, when something went wrong", Shape: Dots, Y: "ms, the worst of all tries", LogY: true,
-		Note: "Behind > is the bound of a scene: nobody held until then. Lower is better.",
+		Note: "After > comes the bound of a scene: nobody held until then. Lower is better.",
 	}
 	wanted := []string{"2 " + bench.DeadWaiters, bench.GivesUp, bench.Deafened}
 	for _, r := range v.Recoveries {

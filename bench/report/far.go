@@ -213,8 +213,8 @@ func perClient(c bench.Crowd) float64 {
 func FarPage(name string, r bench.Report) error {
 	f := far{view{r}}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# How far it goes\n\nWritten by `make far`; change nothing here. What one server carries, what a cluster does, and what a client costs. "+
-		"Rates are those of one machine, whose %d cores servers and clients share. CPU of Redis and bytes are what to plan with: they depend less on what else runs.\n\n", r.Environment.CPUs)
+	fmt.Fprintf(&b, "# How far it goes\n\nFor operators who plan a Redis: what one server carries, what a cluster does, and what a client costs. Written by `make far`; change nothing here. "+
+		"Rates are those of one machine, whose %d cores servers and clients share. Plan with the CPU of Redis and with bytes: they depend less on what else runs.\n\n", r.Environment.CPUs)
 	for _, fact := range Facts(r.Environment) {
 		fmt.Fprintf(&b, "- %s\n", fact)
 	}
@@ -222,11 +222,11 @@ func FarPage(name string, r bench.Report) error {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", title, text)
 		markdownTable(&b, t)
 	}
-	section("What one core of Redis carries", "Redis runs commands on one core. CPU of the whole server for one call, with all that it does to read, to answer and to wake; 64 calls are under way at a time. "+
-		"A server that has nothing to do between two requests takes up to twice as much for each, and one whose requests come on one connection less.", f.operations())
-	section("One lock, many clients", "In rounds of few, many, many, few; each time with new clients, and the others gone. A hand-off goes from one client to the next in the queue, so one lock has the rate of one, however many wait: at most "+grouped(inTurn(f.handOff(false)))+" a second by the CPU of Redis and a client for it, which work one after the other. Fewer than seven rounds are no verdict. What grows with the clients is what their connections cost while they wait: rows that differ in how often a connection is asked whether it lives show how much that is.", f.throngs())
-	section("Names, waiters, clients", "A client that waits listens on a connection of its own. Idle connections are looked after by a `PING` every ten seconds each, and a client that waits looks every two seconds, or less often in a long queue.", f.names())
-	section("Clusters", "A lock lives on one master. Each master has as many locks, clients and hand-offs a second, so what a hand-off costs should not grow with their number, though all share the cores of one machine. A client has connections to the masters of its names, so many masters do not make fewer connections for each where all clients use all names.", f.clusters())
+	section("What one core of Redis carries", "Redis runs commands on one core. The table has the CPU of the whole server for one call, including reading, answering and waking; 64 calls are under way at a time. "+
+		"A server that idles between requests takes up to twice as much for each. It takes less if all requests come on one connection.", f.operations())
+	section("One lock, many clients", "Rounds of few, many, many, few clients; each time new ones. Hand-offs of one lock follow each other, however many clients wait: at most "+grouped(inTurn(f.handOff(false)))+" a second by the CPU that Redis and a client take for one, in turn. Fewer than seven rounds are no verdict. With more clients only their waiting connections cost more. Rows with different intervals of the `PING` show how much.", f.throngs())
+	section("Names, waiters, clients", "A waiting client listens on a connection of its own. Each idle connection gets a `PING` every ten seconds. A waiting client polls every two seconds, less often in a long queue.", f.names())
+	section("Clusters", "A lock is on one master. Each master has equally many locks, clients and hand-offs a second. So a hand-off should cost the same with more masters, although all share the cores of one machine. A client has connections to the masters of its names. If all clients use all names, more masters do not mean fewer connections for each.", f.clusters())
 	if len(r.Missing) > 0 {
 		missing := Table{Heads: []string{"what", "why"}}
 		for _, m := range r.Missing {
@@ -234,8 +234,8 @@ func FarPage(name string, r bench.Report) error {
 		}
 		section("What failed", "A round that fails is left out of the figures above.", missing)
 	}
-	fmt.Fprintf(&b, "\n## The next wall\n\nFor some needs, with at most %.0f %% of a core and %s for each master, and %s connections, as Redis is installed. "+
-		"Where a share is above 100 %%, that is too much for one master, and more of them do not help.\n\n%s\nFor needs of yours:\n\n```\n%s\n```\n",
+	fmt.Fprintf(&b, "\n## The next wall\n\nWhat some needs take, with at most %.0f %% of a core and %s for each master, and %s connections, as Redis is installed. "+
+		"A share above 100 %% is too much for one master, and more masters do not help.\n\n%s\nFor your needs:\n\n```\n%s\n```\n",
 		100*Usual().Load, size(Usual().Memory), grouped(float64(Usual().Connections)), f.walls(), "go run ./bench/cmd/bench plan -clients 2000 -handoffs 500 -names 100 -holds 10000 -lease 10s -waiters 4000")
 	if err := os.WriteFile(name, []byte(b.String()), 0o644); err != nil {
 		return fmt.Errorf("report: %w", err)

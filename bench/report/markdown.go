@@ -15,9 +15,9 @@ const (
 	turns = "Two locks run in turn, in rounds: a floor, headwaiter, the other, the other, headwaiter, a floor; in the next round the other is first and last. " +
 		"The rounds of a pair are spread over the run, each with new clients and another Redis process (Redisson's Java machine stays, as it takes seconds to become fast). " +
 		"What counts is the ratio within a round, since the speed of a machine changes from one round to the next; a figure is the median of at least seven such ratios with its 95 % interval. " +
-		"Rates are of the same rounds, and of one machine and one hour: do not set them beside those of another page."
+		"Rates are of the same rounds, and of one machine and one hour: do not compare them with those of another page."
 	floored = "A slice of each work stands between two floors, which are the least that the same server and connections need. " +
-		"What counts is the ratio to the floor within a round; rates are of one machine and one hour: do not set them beside those of another page."
+		"What counts is the ratio to the floor within a round; rates are of one machine and one hour: do not compare them with those of another page."
 )
 
 // Markdown writes the page. Pictures are linked where a chart has one in the folder of that name; none if it is empty.

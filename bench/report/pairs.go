@@ -115,9 +115,9 @@ func both(c bench.Compared, figure func(bench.Turn) float64) string {
 
 func (v view) speeds() Section {
 	return Section{
-		Title: "Beside other locks", Charts: []string{"hand-offs-few", "hand-offs"},
+		Title: "Compared with other locks", Charts: []string{"hand-offs-few", "hand-offs"},
 		Text: []string{"How many times as fast headwaiter is as the lock of the row, with the interval in which the median lies with a probability of 95 %; " +
-			"behind it the rates of the same rounds, headwaiter's first: in W1 cycles a second of one client whom nobody disturbs, in W4 hand-offs a second among so many clients. " +
+			"then the rates of the same rounds, headwaiter's first: in W1 cycles a second of one client alone, in W4 hand-offs a second among C clients. " +
 			"More than 1 means that headwaiter is ahead; level, that the interval spans 1."},
 		Table: v.byWork(v.rivals(), func(c bench.Compared) string { return withFigures(Times(c.Speed()), both(c, rate)) }),
 	}
@@ -132,9 +132,9 @@ func (v view) unlocks() Section {
 		}
 	}
 	return Section{
-		Title: "Unlock, beside releases that nobody waits for",
+		Title: "Unlock, compared with releases that nobody waits for",
 		Text: []string{"How many times as fast headwaiter is with Unlock in place of Release as a lock whose release is sent in the background too. " +
-			"Such locks are beside headwaiter's confirmed release above."},
+			"Above they are compared with headwaiter's confirmed release."},
 		Table: v.byWork(found, func(c bench.Compared) string { return withFigures(Times(c.Speed()), both(c, rate)) }),
 	}
 }
@@ -143,10 +143,10 @@ func (v view) unlocks() Section {
 func (v view) kept() Section {
 	s := Section{
 		Title: "Kept between two uses",
-		Text: []string{"With WithKeep, where one client takes a lock again and again (W1) and where two clients want it by turns (W4), beside the same lock without it in the same rounds: " +
-			"so many times as fast with it, so many times the CPU of server and clients, and the cycles (W1) or hand-offs (W4) a second with it and without; all holds a second, those of the same client in a row too; " +
+		Text: []string{"With WithKeep, where one client takes a lock again and again (W1) and where two clients want it by turns (W4), compared with the same lock without it in the same rounds: " +
+			"how many times as fast it is, how many times the CPU of server and clients it takes, and the cycles (W1) or hand-offs (W4) a second with it and without; all holds a second, those of the same client in a row too; " +
 			"how long the call of lock takes with it; a hand-off with it and without; and the commands of a hold with it. While two clients take turns, each uses the lock until it hears of the other."},
-		Table: Table{Heads: []string{"work", "so many times as fast", "its CPU", "a second", "holds a second", "lock p50 / p99 µs", "hand-off p50 µs", "commands"}},
+		Table: Table{Heads: []string{"work", "times as fast", "its CPU", "a second", "holds a second", "lock p50 / p99 µs", "hand-off p50 µs", "commands"}},
 	}
 	for _, c := range v.Compared {
 		r, ok := v.find(Kept, c.Work.String())
@@ -177,10 +177,10 @@ func (v view) kept() Section {
 // replacements are this project's locks on other engines beside what they replace.
 func (v view) replacements() Section {
 	s := Section{
-		Title: "On other engines, beside what is there",
-		Text: []string{"This project's locks on etcd, ZooKeeper and Postgres beside the lock that the engine or its usual client offers, on the same server: so many times as fast, " +
-			"so many times the CPU of server and clients, and the cycles (W1) or hand-offs (W4) a second of the two. Each of this project's has a fencing token and a context that ends with the hold; the other has neither."},
-		Table: Table{Heads: []string{"lock", "what is there", "work", "so many times as fast", "its CPU", "a second"}},
+		Title: "On other engines, compared with what is there",
+		Text: []string{"This project's locks on etcd, ZooKeeper and Postgres, compared with the lock that the engine or its usual client offers, on the same server: how many times as fast, " +
+			"how many times the CPU of server and clients, and the cycles (W1) or hand-offs (W4) a second of the two. Each of this project's has a fencing token and a context that ends with the hold; the other has neither."},
+		Table: Table{Heads: []string{"lock", "what is there", "work", "times as fast", "its CPU", "a second"}},
 	}
 	for _, c := range v.Compared {
 		if strings.HasPrefix(c.Against, Own+"-") && !ours(c.Against) {
@@ -210,7 +210,7 @@ func (v view) behind() Section {
 	s := Section{
 		Title: "Where another lock is ahead",
 		Text:  []string{"Pairs whose whole interval is below 1."},
-		Table: Table{Heads: []string{"work", "lock", "headwaiter is so many times as fast", "a second"}},
+		Table: Table{Heads: []string{"work", "lock", "headwaiter: times as fast", "a second"}},
 	}
 	for _, c := range v.rivals() {
 		if speed := c.Speed(); speed.High < 1 {
@@ -225,7 +225,7 @@ func (v view) yardstick() Section {
 	s := Section{
 		Title: "Above the bare protocol",
 		Text: []string{"The same queue, tokens and grant by message with nothing around them: no API, no renewals, no checks, no repeats (bench/drivers/bare.go). " +
-			"So many times the bare protocol's rate, its CPU in the client and its CPU in Redis; then µs, commands and bytes of a cycle, headwaiter's first."},
+			"Multiples of the bare protocol's rate, its CPU in the client and its CPU in Redis; then µs, commands and bytes of a cycle, headwaiter's first."},
 		Table: Table{Heads: []string{"work", "rate", "client CPU", "Redis CPU", "a second", "client µs", "Redis µs", "commands", "bytes in", "bytes out"}},
 	}
 	for _, c := range v.Compared {
@@ -251,10 +251,10 @@ func (v view) yardstick() Section {
 func (v view) family() Section {
 	s := Section{
 		Title: "The family beside the mutex",
-		Text: []string{"What is measured of the row beside what a mutex does meanwhile, which is " + Own + " in the work of the third column: so many times as fast is the mutex, so many times the CPU it takes. " +
-			"R: reentrant. S4: a semaphore of one permit; S16: 16 permits for 64 clients. RW: 64 readers of one lock beside 64 workers with a mutex each. R5: Redlock on five servers, whose CPU is not counted. " +
+		Text: []string{"What is measured in each row, and a mutex in the same rounds, which is " + Own + " in the work of the third column: how many times as fast the mutex is, and how many times the CPU it takes. " +
+			"R: reentrant. S4: a semaphore of one permit; S16: 16 permits for 64 clients. RW: 64 readers of one lock, and 64 workers with a mutex each. R5: Redlock on five servers, whose CPU is not counted. " +
 			"W3: 16 workers of one client. A multilock takes three names."},
-		Table: Table{Heads: []string{"work", "what is measured", "the mutex's work", "the mutex is so many times as fast", "its CPU", "a second"}},
+		Table: Table{Heads: []string{"work", "what is measured", "the mutex's work", "the mutex: times as fast", "its CPU", "a second"}},
 	}
 	for _, c := range v.Compared {
 		if c.Kind == "" && !ours(c.Contender) || c.Contender == Kept {

@@ -29,7 +29,7 @@ var aims = []aim{
 	{"W4 C=128, hand-off p99 to its p50", tail("W4 C=128"), 3, true, "%.1f"},
 	{"W3 with a cohort of 64, to W3 without", cohort, 20, false, "%.1f"},
 	{"W5, 1,000 dead waiters, ms", deadWaiters, 20, true, "%.1f"},
-	{"W6, a dead holder, ms behind the end of its lease", deadHolder, 100, true, "%.1f"},
+	{"W6, a dead holder, ms after the end of its lease", deadHolder, 100, true, "%.1f"},
 	{"W7, bytes of Redis a waiter, longest queue", bytesOf(func(c bench.Crowd) float64 { return c.Server }), 200, true, "%.0f"},
 	{"W7, bytes of the client a waiter, longest queue", bytesOf(bench.Crowd.Library), 1024, true, "%.0f"},
 	{"W7, hand-off in the longest queue to that in the shortest, µs of Redis", growth, 2, true, "%.2f"},

@@ -42,7 +42,7 @@ func Sections(r bench.Report) []Section {
 func (v view) uncontended() Section {
 	s := Section{
 		Title: "Uncontended", Text: []string{"W1: one client, one worker, one lock. A cycle is a lock and its release. " +
-			"The ratio is to the cycle floor beside it: SET NX and a compare-and-delete."},
+			"The ratio is to the cycle floor of the same rounds: SET NX and a compare-and-delete."},
 		Table: Table{Heads: []string{"lock", "cycles/s", "of the floor", "lock p50 / p99 µs", "release p50 / p99 µs", "commands", "bytes in / out", "Redis µs", "client µs"}},
 	}
 	for _, lock := range v.locks("W1") {
@@ -86,7 +86,7 @@ func (v view) cost() Section {
 	work := v.usual()
 	s := Section{
 		Title: "Cost of a hold, " + work, Charts: []string{"commands", "cpu"},
-		Text: []string{"Commands count what clients send and what scripts call, of Redis alone; the CPU of other servers is that of their processes. " +
+		Text: []string{"Commands count what clients send and what scripts call, of Redis alone; for other servers it is the CPU of their processes. " +
 			"A hold under contention is a hand-off for a fair lock; a lock that one client takes again and again is cheap here and hands on seldom: see the shares below."},
 		Table: Table{Heads: []string{"lock", "scripts", "commands", "bytes in / out", "Redis µs", "client µs", "objects allocated"}},
 	}
@@ -106,21 +106,19 @@ func (v view) cost() Section {
 }
 
 func (v view) fair() Section {
-	works, _ := v.contended()
+	work := v.usual()
 	s := Section{
-		Title: "Fairness", Charts: []string{"fairness"},
-		Text: []string{"An inversion is a pair of calls more than 5 ms apart of which the later was served first. " +
+		Title: "Fairness, " + work, Charts: []string{"fairness"},
+		Text: []string{"An inversion is a pair of calls more than 5 ms apart, the later of which was served first. " +
 			"Jain's index is of how often each client held: 1 if all held equally often, 1/n if one of n had all."},
-		Table: Table{Heads: []string{"lock", "work", "holds", "handed on", "inversions", "Jain's index", "longest wait ms"}},
+		Table: Table{Heads: []string{"lock", "holds", "handed on", "inversions", "Jain's index", "longest wait ms"}},
 	}
-	for _, work := range works {
-		for _, lock := range v.locks(work) {
-			r, _ := v.find(lock, work)
-			f := r.Figures
-			s.Table.Rows = append(s.Table.Rows, []string{
-				lock, work, grouped(float64(f.Cycles)), percent(f.Passed / max(f.Rate, 1)), grouped(float64(f.Inversions)), fmt.Sprintf("%.2f", f.Jain), Short(f.Acquire.Max / 1e3),
-			})
-		}
+	for _, lock := range v.locks(work) {
+		r, _ := v.find(lock, work)
+		f := r.Figures
+		s.Table.Rows = append(s.Table.Rows, []string{
+			lock, grouped(float64(f.Cycles)), percent(f.Passed / max(f.Rate, 1)), grouped(float64(f.Inversions)), fmt.Sprintf("%.2f", f.Jain), Short(f.Acquire.Max / 1e3),
+		})
 	}
 	return s
 }
@@ -128,8 +126,8 @@ func (v view) fair() Section {
 func (v view) recovery() Section {
 	s := Section{
 		Title: "When something goes wrong", Charts: []string{"recovery"},
-		Text: []string{"Dead waiters: so many clients wait in a process that is killed; then another queues, and the lock is released: how long until that one holds? " +
-			"Gives up: a waiter whose limit ends within 2 ms of the release, and one behind it, in several tries. " +
+		Text: []string{"Dead waiters: as many clients wait in a process that is killed; then another queues, and the lock is released: how long until that one holds? " +
+			"Gives up: a waiter whose limit ends within 2 ms of the release, and one after it, in several tries. " +
 			"Deafened: all connections on which Redis tells a client something are killed at the moment of the release. " +
 			"Dead holder: from the end of its lease, or of its connection where there is none, to the next hold. The longest of three tries or more, in ms; a cell says so where there were fewer."},
 	}
@@ -181,7 +179,7 @@ const manyWaiters = 1000
 func (v view) crowds() Section {
 	s := Section{
 		Title: "Cost against the length of the queue", Charts: []string{"queue"},
-		Text: []string{"W7: so many calls wait for one lock. The server's time in scripts for one that comes, one that is served and one that gives up, in µs, " +
+		Text: []string{"W7: as many calls wait for one lock. The server's time in scripts for one that comes, one that is served and one that gives up, in µs, " +
 			"how many are served in a second, and bytes for each that waits, in Redis and in its client, where the caller's goroutine counts too, with its stack. The calls are of eight clients in turn."},
 		Table: Table{Heads: []string{"lock", "waiting", "ask µs", "hand-off µs", "leave µs", "hand-offs/s", "bytes in Redis", "in the client", "of these stack", "the library's"}},
 	}
@@ -202,9 +200,9 @@ func (v view) crowds() Section {
 func (v view) holds() Section {
 	s := Section{
 		Title: "Many leases",
-		Text: []string{"W8: one client holds so many leases of ten seconds for ten seconds; then 64 workers of it lock and release beside them. " +
-			"How late a renewal was is behind a third of its lease. Of locks whose holds tell how long they last."},
-		Table: Table{Heads: []string{"lock", "leases", "renewals", "due", "latest ms", "least left ms", "client CPU", "Redis CPU", "lost", "cycles/s beside"}},
+		Text: []string{"W8: one client holds as many leases of ten seconds for ten seconds; then 64 workers of it lock and release at the same time. " +
+			"How late a renewal was counts from a third of its lease. Of locks whose holds tell how long they last."},
+		Table: Table{Heads: []string{"lock", "leases", "renewals", "due", "latest ms", "least left ms", "client CPU", "Redis CPU", "lost", "cycles/s meanwhile"}},
 	}
 	for _, h := range v.Holds {
 		s.Table.Rows = append(s.Table.Rows, []string{

@@ -104,8 +104,10 @@ func (t *traffic) listen(now time.Time, all *timers.Timers, limit time.Duration,
 func (n *Node) Sluggish() bool { return n.slow.Load() || n.servers.sockets == nil }
 
 // Attempt is one that may take as long as budget to reach the node.
-func (n *Node) Attempt(budget time.Duration) Attempt {
-	a := Sending()
+func (n *Node) Attempt(budget time.Duration) Attempt { return n.AttemptFrom(Sending(), budget) }
+
+// AttemptFrom is the same for one whose time of sending was read before.
+func (n *Node) AttemptFrom(a Attempt, budget time.Duration) Attempt {
 	a.Expires = a.Sent.Add(budget)
 	clock := &n.Clock
 	if clock.newest.Load() == nil {

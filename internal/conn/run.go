@@ -37,8 +37,8 @@ type Attempt struct {
 
 // Sending is the attempt of a request that may run at any time.
 func Sending() Attempt {
-	slept := keeper.Slept() // First: what is slept from here on must show.
-	return Attempt{Sent: time.Now(), Slept: slept}
+	now, slept := keeper.Clocks()
+	return Attempt{Sent: now, Slept: slept}
 }
 
 // Run runs a script on the commands' connection to the node that has its keys, until the connection's own time

@@ -23,9 +23,9 @@ func TestTheMarginIsAPartOfTheLease(t *testing.T) {
 	} {
 		require.Equal(t, want, Margin(lasts), "%v", lasts)
 	}
-	h := Hold{limit: born.Add(5 * time.Second)}
+	h := Hold{Ticket: &Ticket{grant: Grant{limit: born.Add(5 * time.Second)}}}
 	require.Equal(t, Until{Deadline: born.Add(9900 * time.Millisecond), Slept: 5}, h.until(born, 10*time.Second, 5, false))
-	require.Equal(t, Until{Deadline: h.limit, Cause: reason.ErrMaxHold}, h.until(born, 10*time.Second, 0, true))
+	require.Equal(t, Until{Deadline: h.Ticket.grant.limit, Cause: reason.ErrMaxHold}, h.until(born, 10*time.Second, 0, true))
 }
 
 func TestAHoldIsRenewedAfterAThirdOfItsLease(t *testing.T) {
@@ -451,7 +451,7 @@ func TestANameStaysTakenForItsMinimumHold(t *testing.T) {
 		{"none", 0, false, true, false, false},
 		{"adopted", 0, false, true, true, true},
 	} {
-		a := &Ticket{MinHold: c.min, Joint: c.joint, Inherits: c.adopt}
+		a := &Ticket{Options: &Options{MinHold: c.min}, Joint: c.joint, Inherits: c.adopt}
 		if c.hold {
 			a.Hold = &Hold{}
 		}

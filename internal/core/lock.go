@@ -65,10 +65,7 @@ type Failure struct {
 func (f *Failure) Lost() bool { return f.Err != nil && !f.Answered && !f.Unsent }
 
 // Register makes a ticket known before anything is sent for it (R8).
-func (l *Lock) Register(x *Input, t *Ticket) {
-	l.tickets.Add(t)
-	l.Use(x)
-}
+func (l *Lock) Register(t *Ticket) { l.tickets.Add(t) }
 
 // Ticket returns a ticket that is known by its text; nil if there is none.
 func (l *Lock) Ticket(text string) *Ticket { return l.tickets.Find(text) }

@@ -146,7 +146,7 @@ func TestAStaleGrantIsConfirmedByARenewal(t *testing.T) {
 	a = w.ticket("a", func(t *Ticket) { t.MaxHold = 5 * time.Second })
 	w.message(a, 7, time.Second)
 	w.confirm(a, w.granted(7, 10*time.Second), answered)
-	require.Equal(t, w.now.Add(4*time.Second), w.take(a).limit, "its maximum counts from the grant")
+	require.Equal(t, w.now.Add(4*time.Second), w.take(a).Ticket.grant.limit, "its maximum counts from the grant")
 }
 
 func TestAGrantThatTheServerRefusesRanOut(t *testing.T) {

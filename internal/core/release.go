@@ -186,7 +186,7 @@ func (l *Lock) BeginRelease(x *Input, h *Hold, note string) {
 	l.stop(x, h)
 	t.to(x, ending)
 	t.rests = t.StaysTaken()
-	t.Note = note
+	t.Note, t.crowded = note, l.Waited
 	t.Owe(x, true) // Also before it is sent.
 }
 
@@ -234,5 +234,5 @@ func (d *Release) IsStuck() bool { return d.stuck }
 
 // ReleaseOf returns the last request of a ticket.
 func ReleaseOf(t *Ticket) Release {
-	return Release{Call: &t.Call, Ticket: t, Text: t.Text, Token: t.used, Rests: t.rests}
+	return Release{Call: &t.Call, Ticket: t, Text: t.Text, Token: t.used, Rests: t.rests, Crowded: t.crowded}
 }

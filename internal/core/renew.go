@@ -48,7 +48,6 @@ type Hold struct {
 	granted  time.Time // when its call got it: not before the server gave it its token
 	due      time.Time // of the next renewal; zero if there is none to come
 	inDoubt  time.Time // until when a renewal that was not answered may have made it last
-	limit    time.Time // the maximum hold; zero if there is none
 	hurried  time.Time // when something was heard that a renewal must look into
 	failures int
 	spans    time.Duration // how long the lease is that is confirmed
@@ -91,9 +90,9 @@ func (l *Lock) renewAt(from time.Time, lasts time.Duration) time.Time {
 func (l *Lock) Take(x *Input, t *Ticket, h *Hold, v Leases) {
 	g := t.grant
 	*h = Hold{
-		Ticket: t, Token: g.Token, UseToken: g.Token, Since: g.From, spans: g.Lasts, limit: g.limit, granted: x.Now,
+		Ticket: t, Token: g.Token, UseToken: g.Token, Since: g.From, spans: g.Lasts, granted: x.Now,
 	}
-	h.Lasts = h.until(g.From, g.Lasts, g.Slept, g.final || !h.limit.IsZero() && !g.From.Add(g.Lasts).Before(h.limit))
+	h.Lasts = h.until(g.From, g.Lasts, g.Slept, g.final || !g.limit.IsZero() && !g.From.Add(g.Lasts).Before(g.limit))
 	h.add(t.Kind)
 	if !g.final { // Else it was renewed for the last time before anybody had it.
 		h.due = l.renewAt(g.From, g.Lasts) // That also is what lifts a grant by message to a full lease.
@@ -117,7 +116,7 @@ func (h *Hold) until(from time.Time, lasts, slept time.Duration, final bool) Unt
 	u := Until{Deadline: from.Add(lasts - Margin(lasts)), Slept: slept}
 	if final {
 		u.Cause = reason.ErrMaxHold
-		u.Deadline = times.Earlier(u.Deadline, h.limit)
+		u.Deadline = times.Earlier(u.Deadline, h.Ticket.grant.limit)
 	}
 	return u
 }

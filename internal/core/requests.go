@@ -86,14 +86,15 @@ func (c *Call) Releasing() { c.releaseAgain = c.releaseAgain || c.inflight > 0 }
 type Release struct {
 	Owner any // what the caller keeps of it
 
-	Call   *Call   // nil if it is not known any more: a grant that is given back
-	Ticket *Ticket // nil if it is not known, or waits for an event
-	Text   string
-	Token  uint64        // only if it holds with this token, or with one that has led to it; 0 for any
-	Rests  bool          // the name is to stay taken for as long as the server was told
-	Moves  bool          // the hold goes to another process, and not to the next in the queue
-	Held   time.Duration // for how long the hold was held, of one that nobody waits for
-	Tries  int           // how often it was sent before
+	Call    *Call   // nil if it is not known any more: a grant that is given back
+	Ticket  *Ticket // nil if it is not known, or waits for an event
+	Text    string
+	Token   uint64        // only if it holds with this token, or with one that has led to it; 0 for any
+	Rests   bool          // the name is to stay taken for as long as the server was told
+	Moves   bool          // the hold goes to another process, and not to the next in the queue
+	Crowded bool          // the last acquire request for the name was told to wait when the release began
+	Held    time.Duration // for how long the hold was held, of one that nobody waits for
+	Tries   int           // how often it was sent before
 
 	repeat  bool      // it is sent once more, which the call waits for
 	unsure  bool      // an attempt had no answer: it may have done it

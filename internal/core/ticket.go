@@ -39,28 +39,33 @@ type Call struct {
 	index        int       // among the calls of the name
 }
 
-// A Ticket is one call that waits for a hold, as its client and Redis know it.
-type Ticket struct {
-	Call
-
-	// What the call asks for.
+// Options are what all calls of a primitive ask for. Their tickets share them, and nobody changes them.
+type Options struct {
 	Permits        int64
 	Vote           string
-	Behalf         string        // the owner on whose behalf it asks, where holds can be entered again
 	Renewal        time.Duration // how long each renewal makes the hold last
 	MaxHold        time.Duration // 0: none
 	MinHold        time.Duration // 0: none
 	Kind           byte
 	WithoutRenewal bool
-	Try            bool // it does not wait for its turn
-	Joint          bool // its call has more to do before it returns: it asks for other names too, or proclaims
-	Inherits       bool // what it adopts may stay taken after its end
-	state          state
-	placed         bool // it was told that it has its place
-	heard          bool // a message, or the reply to a request of its own, brought the grant
-	forced         bool // a message says that it was released by force: a renewal must look into that at once
-	rests          bool // the name is to stay taken after its end; set as its end begins
-	rejoined       bool // it was out of the queue once, though its client was subscribed since before that
+}
+
+// A Ticket is one call that waits for a hold, as its client and Redis know it.
+type Ticket struct {
+	Call
+	*Options
+
+	Behalf   string // the owner on whose behalf it asks, where holds can be entered again
+	Try      bool   // it does not wait for its turn
+	Joint    bool   // its call has more to do before it returns: it asks for other names too, or proclaims
+	Inherits bool   // what it adopts may stay taken after its end
+	state    state
+	placed   bool // it was told that it has its place
+	heard    bool // a message, or the reply to a request of its own, brought the grant
+	forced   bool // a message says that it was released by force: a renewal must look into that at once
+	crowded  bool // the last acquire request for the name was told to wait when its release began
+	rests    bool // the name is to stay taken after its end; set as its end begins
+	rejoined bool // it was out of the queue once, though its client was subscribed since before that
 
 	Limit   int    // how many may wait when it comes, until it has a place; 0: any number (I11)
 	Arrival int64  // its place in the order; 0 until a reply has told, unless the call gives one

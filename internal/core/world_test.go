@@ -291,14 +291,14 @@ func (w *world) attempt() Attempt {
 // ticket makes a ticket known.
 func (w *world) ticket(name string, change func(*Ticket)) *Ticket {
 	w.t.Helper()
-	t := &Ticket{Kind: wire.Exclusive, Permits: 1, Renewal: 10 * time.Second}
+	t := &Ticket{Options: &Options{Kind: wire.Exclusive, Permits: 1, Renewal: 10 * time.Second}}
 	t.Lease, t.Begun, t.Place, t.Budget = 10*time.Second, w.now, -1, 3*time.Second
 	if change != nil {
 		change(t)
 	}
 	t.Named(w.l.Client, uint64(len(w.tickets)+1), w.l.GrantLease)
 	w.tickets[name], w.calls[&t.Call] = t, name
-	w.do(func(x *Input) { w.l.Register(x, t) })
+	w.do(func(*Input) { w.l.Register(t) })
 	return t
 }
 

@@ -105,10 +105,7 @@ func (w *Waiter) Waits() bool {
 }
 
 // Register makes a waiter known before anything is sent for it (R8).
-func (e *Event) Register(x *core.Input, w *Waiter) {
-	e.waiters.Add(w)
-	e.Use(x)
-}
+func (e *Event) Register(w *Waiter) { e.waiters.Add(w) }
 
 // Next says what the call of a waiter does next. ended: its context has ended.
 func (e *Event) Next(w *Waiter, ended bool) core.Step {

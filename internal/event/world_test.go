@@ -121,7 +121,7 @@ func (w *world) asked(name string) *Waiter {
 		of = &Waiter{Takes: 10 * time.Second}
 		of.Text, of.Lease, of.Budget = name, 6*time.Second, 3*time.Second
 		w.waiters[name] = of
-		w.do(func(x *core.Input) { w.e.Register(x, of) })
+		w.do(func(*core.Input) { w.e.Register(of) })
 	}
 	require.Equal(w.t, core.Ask, w.does(of))
 	w.do(func(x *core.Input) {

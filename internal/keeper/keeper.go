@@ -67,7 +67,10 @@ type Until struct {
 }
 
 // left is the time until the end, as if the machine had not been suspended meanwhile.
-func (u Until) left() time.Duration { return time.Until(u.Deadline) - (Slept() - u.Slept) }
+func (u Until) left() time.Duration {
+	now, slept := Clocks()
+	return u.Deadline.Sub(now) - (slept - u.Slept)
+}
 
 // A Keeper is a lease as its engine sees it. It is safe for use by several goroutines.
 type Keeper struct {

@@ -30,14 +30,20 @@ const noNap = 50 * time.Millisecond
 //
 // The kernel is asked only when the wall clock has moved against Go's, as it does over a suspension.
 func Slept() time.Duration {
-	now := time.Now()
+	_, slept := Clocks()
+	return slept
+}
+
+// Clocks returns the time, and for how long this machine had been suspended by then: a later suspension does not count.
+func Clocks() (now time.Time, slept time.Duration) {
+	now = time.Now()
 	ahead := now.Round(0).Sub(started.Round(0)) - now.Sub(started)
 	if n := lastNap.Load(); n != nil && (ahead-n.ahead).Abs() < noNap {
-		return n.slept
+		return now, n.slept
 	}
 	n := &nap{clock(clockBoottime) - clock(clockMonotonic), ahead}
 	lastNap.Store(n)
-	return n.slept
+	return time.Now(), n.slept
 }
 
 // clock reads a clock of the kernel. The difference of two of them does not depend on Go's own clock, so

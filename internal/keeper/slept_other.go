@@ -10,7 +10,13 @@ var started = time.Now()
 
 // Slept returns for how long this machine has been suspended since the process started.
 func Slept() time.Duration {
-	now := time.Now()
-	slept := now.Round(0).Sub(started.Round(0)) - now.Sub(started)
-	return max(slept, 0)
+	_, slept := Clocks()
+	return slept
+}
+
+// Clocks returns the time, and for how long this machine had been suspended by then.
+func Clocks() (now time.Time, slept time.Duration) {
+	now = time.Now()
+	slept = now.Round(0).Sub(started.Round(0)) - now.Sub(started)
+	return now, max(slept, 0)
 }

@@ -21,7 +21,7 @@ var read = map[string]string{
 
 const licencesHead = `# Licences of the dependencies
 
-What the packages that users of each module import, and its commands, need beside the standard library, and under which licence it comes. What tests alone need is not here. Made by ` + "`make licences`" + `; a test holds the list against what is imported.
+The modules that each module's packages and commands need, apart from the standard library, with their licences. Modules that only tests need are left out. Made by ` + "`make licences`" + `; a test holds the list against what is imported.
 
 | module | licence | needed by |
 | --- | --- | --- |

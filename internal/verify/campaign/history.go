@@ -168,7 +168,7 @@ func pack(file string, lines []evidence.Line) error {
 
 const frame = `# Histories
 
-What a few cases of [the campaign](../guarantees.md#the-campaign) have seen, as files, so that others can judge them: %s, commit %s, %s. Written by
+For sceptics: what a few cases of [the campaign](../guarantees.md#the-campaign) recorded, as files that you can judge: %s, commit %s, %s. Written by
 
 ` + "```" + `
 make campaign ARGS="-histories docs/histories -run '^(C1|C2|C6|N3|N4|S9)_' -on installed -for 0 -page=''"
@@ -180,20 +180,20 @@ and judged again by
 go run ./internal/verify/campaign -judge docs/histories/*.gz
 ` + "```" + `
 
-Each line of a file is JSON. A line with ` + "`fault`" + ` is a fault that took effect, ` + "`n`" + ` of them, at the time ` + "`at`" + `. A line with ` + "`history`" + ` is all that the processes saw of one object. Its ` + "`workers`" + ` are numbered from 0, ` + "`permits`" + ` may be held at a time (a writer takes all 1073741824 of a read-write lock, and a reader one), and where ` + "`forgets`" + ` says that the server lost what it knew, tokens alone are judged. All times are in ns, of one clock that no process can set. A row of ` + "`holds`" + ` has
+Each line of a file is JSON. A line with ` + "`fault`" + ` is ` + "`n`" + ` faults that took effect at the time ` + "`at`" + `. A line with ` + "`history`" + ` has what the processes saw of one object. Its ` + "`workers`" + ` are numbered from 0. ` + "`permits`" + ` may be held at a time; a writer takes all 1073741824 of a read-write lock, a reader one. If ` + "`forgets`" + ` says that the server lost its data, only tokens are judged. Times are in ns, by one clock that no process can set. A row of ` + "`holds`" + ` has
 
 1. the worker,
-2. when it called, from ` + "`from`" + ` on,
+2. when it called, counted from ` + "`from`" + `,
 3. how long until it saw that it held,
-4. how long until it released, or was not certain any more,
-5. how long the release took; -1 if it did not return, or nobody knows with what effect,
-6. how long its lease lasted from that release on, by its own clock,
+4. how long until it released, or was no longer certain,
+5. how long the release took; -1 if it did not return, or its effect is unknown,
+6. how long its lease lasted after that release, by its own clock,
 7. its fencing token,
 8. the permits.
 
-What is missing: the holds of a process that was killed before it told of them.
+The holds of a process that was killed before it reported them are missing.
 
-In the pictures each row is a worker that uses one lock; they show a part of what is in the file. No two dark bars are there at one moment: that, the order of the tokens, and that each release and each lease had its effect at some moment between its call and its return, is what is judged.
+In the pictures each row is a worker that uses one lock; they show a part of the file. No two dark bars may overlap. The tokens must increase, and each release and each lease must have taken effect between its call and its return.
 
 %s
 `

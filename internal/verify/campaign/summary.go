@@ -261,7 +261,7 @@ func (s *summary) page(old string) (string, error) {
 	}
 	failed := append(s.failures, rows(rest, failedHead)...)
 	return head + title + "\n" + s.text() + s.runs(rows(rest, runsHead)) + failedCase + `
-All that there ever were, the latest first: the command keeps these rows. Behind its reason may stand, by hand, what was found to be the cause, and that it is mended.
+All that there ever were, the latest first: the command keeps these rows. After the reason, people add the cause that was found, and that it is mended.
 
 ` + failedHead + strings.Join(failed, "\n") + "\n", nil
 }

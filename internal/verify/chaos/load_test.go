@@ -368,7 +368,7 @@ func onlyWhoCanBeCountedIsCounted(t *testing.T) {
 func theRightsOfTheOptions(t *testing.T) {
 	for use, option := range map[string]fairlock.Option{
 		"`WithReplicas`": headwaiter.WithReplicas(1, time.Second),
-		"`WithSafeRestart`, `redlock`, and to be told of [two masters behind one address](#two-masters-behind-one-address)": headwaiter.WithSafeRestart(),
+		"`WithSafeRestart`, `redlock`, and to notice [two masters behind one address](#two-masters-behind-one-address)": headwaiter.WithSafeRestart(),
 	} {
 		kit.Beside(t, use, func(t *testing.T) {
 			user := redistest.WithUser("headwaiter", "secret", rights(t, use)...)
