@@ -1,6 +1,14 @@
-// Package waitqueue turns "you must wait" into a blocking call. It is the machinery under every primitive:
-// identity, connections, tickets, waiting, renewal. A primitive binds scripts to a name and has no loop,
-// goroutine, clock or key of its own.
+// Package waitqueue is for authors of primitives. Programs that lock need package headwaiter and a primitive such as
+// fairlock; README.md and docs/choose.md say which one, and docs/guarantees.md what it promises.
+//
+// The package turns "you must wait" into a blocking call: identity, connections, tickets, waiting, renewal. A primitive
+// binds scripts to a name, and has no loop, goroutine, clock or key of its own. Its New takes a *headwaiter.Client, which
+// it converts:
+//
+//	queue := (*waitqueue.Client)(client).Queue(lua.Fairlock, name, waitqueue.With(opts))
+//	held, err := queue.Acquire(ctx)
+//
+// The rest of this page is the algorithm.
 //
 // # The protocol in one paragraph
 //
