@@ -16,6 +16,8 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/semaphore"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -228,29 +230,60 @@ func ExampleWithQueueLimit() {
 	// <nil>
 }
 
-// Options are the same for all primitives that have them.
-func ExampleOption() {
-	terms := waitqueue.With([]fairlock.Option{
-		headwaiter.WithLease(30 * time.Second),
-		headwaiter.WithMaxHold(time.Hour),
-		headwaiter.WithPriority(2),
-		headwaiter.WithReplicas(1, time.Second),
-		headwaiter.WithSafeRestart(),
-	})
-	fmt.Println(terms.Lease, terms.MaxHold, terms.Priority)
-	fmt.Println(terms.Replicas, terms.ReplicasTimeout, terms.OnDisk, terms.SafeRestart)
-	headwaiter.WithFsync(0, 2*time.Second).Apply(&terms)
-	fmt.Println(terms.Replicas, terms.ReplicasTimeout, terms.OnDisk)
-	// Output:
-	// 30s 1h0m0s 2
-	// 1 1s false true
-	// 0 2s true
+func ExampleClient_Stats() {
+	ctx, clients, end := kit.Ready(1)
+	defer end()
+
+	if err := fairlock.New(clients[0], "orders:42").Do(ctx, func(context.Context) error { return nil }); err != nil {
+		panic(err)
+	}
+	stats := clients[0].Stats()
+	fmt.Println(stats.Asks, stats.Granted, stats.Lost)
+	// Output: 1 1 0
 }
 
-// A package of your own with more options than the library's applies both to the same terms.
-func ExampleOption_Apply() {
-	terms := waitqueue.DefaultTerms()
-	headwaiter.WithPriority(2).Apply(&terms)
-	fmt.Println(terms.Lease, terms.Priority)
-	// Output: 10s 2
+// A process that was restored from a snapshot may have a twin: it holds nothing any more.
+func ExampleClient_Restored() {
+	clients, end := kit.Clients(1)
+	defer end()
+
+	held := kit.Must(fairlock.New(clients[0], "orders:42").Lock(context.Background()))
+	before := clients[0].ID()
+	clients[0].Restored() // The first thing after the restore.
+	fmt.Println(context.Cause(held.Context()), clients[0].ID() == before)
+	// Output: lease lost: orders:42: the process is a copy of the holder false
+}
+
+// Options that several primitives share are a slice, which each takes as one option with its own.
+func ExampleWithAll() {
+	ctx, clients, stop := kit.Ready(1)
+	defer stop()
+	client := clients[0]
+
+	ours := []headwaiter.Option{headwaiter.WithLease(30 * time.Second), headwaiter.WithMaxWait(50 * time.Millisecond)}
+	orders := fairlock.New(client, "orders:42", headwaiter.WithAll(ours), fairlock.WithCohort(8))
+	pool := semaphore.New(client, "pool", 1, headwaiter.WithAll(ours), semaphore.WithoutRenewal())
+
+	held, err := orders.Lock(ctx)
+	fmt.Println(time.Until(held.Deadline()).Round(time.Second), err)
+	permit, err := pool.Acquire(ctx, 1)
+	fmt.Println(time.Until(permit.Deadline()).Round(time.Second), err)
+	_, err = pool.Acquire(ctx, 1)
+	fmt.Println(errors.Is(err, headwaiter.ErrWaitTimeout))
+	// Output:
+	// 30s <nil>
+	// 30s <nil>
+	// true
+}
+
+// A package of your own makes its queue of a client and the options of its callers.
+func ExampleQueueOption() {
+	clients, stop := kit.Clients(1)
+	defer stop()
+
+	opts := []headwaiter.QueueOption{headwaiter.WithPriority(2), headwaiter.WithReplicas(1, time.Second), headwaiter.WithFsync(0, time.Second)}
+	queue := (*waitqueue.Client)(clients[0]).Queue(lua.Fairlock, "orders:42", waitqueue.With(opts))
+	terms := queue.Terms()
+	fmt.Println(terms.Lease, terms.Priority, terms.Replicas, terms.OnDisk)
+	// Output: 10s 2 0 true
 }

@@ -12,34 +12,97 @@
 package headwaiter
 
 import (
+	"context"
+	"log/slog"
+	"time"
+
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-type (
-	// A Client is one instance of the library: an identity, its connections, and what it holds and waits for. It is safe
-	// for use by several goroutines; a process usually has one for each Redis. Its methods are ID, Stats,
-	// Close() and Shutdown(ctx), which end waits, give back what is held, and return an error where the server did not
-	// confirm that.
-	Client = waitqueue.Client
-	// Options is what a client needs to know. Only Redis.InitAddress must be set; each line ends with its default.
-	//
-	//	Redis          rueidis.ClientOption  where the server is, and how to log on
-	//	Prefix         string                of all keys and channels: "headwaiter"
-	//	Name           string                what operators see: the name of the program
-	//	GrantLease     time.Duration         of a grant by message, until its first renewal: 2 s
-	//	Linger         time.Duration         how long an unused subscription is kept: 5 s
-	//	WithoutSkip, WithoutSubscribe, WithoutHello bool  for proxies, see docs/deploy.md: false
-	//	Observer       observe.Observer      is told what happens: nobody
-	//	Log            *slog.Logger          gets the same as records: none
-	//	HeldTooLong, WaitedTooLong time.Duration  when Observer and Log are told of a long hold, or wait: never
-	Options = waitqueue.Options
-	// Stats counts what a client has done, since it was made.
-	Stats = waitqueue.Stats
-)
+// A Client is one instance of the library: an identity, its connections, and what it holds and waits for. It is safe
+// for use by several goroutines. A process usually has one for each Redis.
+//
+// An author of a primitive converts it to a *[waitqueue.Client], which is the same client with other methods.
+type Client waitqueue.Client
+
+// ID returns the identity of the client, which its tickets begin with. [Client.Restored] draws another one.
+func (c *Client) ID() string { return (*waitqueue.Client)(c).ID() }
+
+// Stats returns what the client has done since it was made.
+func (c *Client) Stats() observe.Stats { return (*waitqueue.Client)(c).Stats() }
+
+// Close is [Client.Shutdown] for at most 5 s, so that it can be deferred.
+func (c *Client) Close() error { return (*waitqueue.Client)(c).Close() }
+
+// Shutdown ends waits with [lease.ErrClosed] and holds with [lease.ErrClientClosed], gives back what was held, and
+// closes the connections if they are the client's own. It waits for the server to confirm that, until ctx ends, and
+// with the server away for as long as there is something to give back: until the leases are over that the server may
+// know of, and a few seconds longer after requests that were not answered. What was not confirmed is an error, and ends
+// with its lease. A second call waits for the first, until its own ctx ends.
+//
+// On connections of the caller's that are being made at that moment, Shutdown waits for rueidis to give that up, whatever ctx
+// says: as long as the time-out of its Dialer or its ConnWriteTimeout. On the client's own it ends that; a DialCtxFn of the
+// caller's is to return when its context ends.
+func (c *Client) Shutdown(ctx context.Context) error { return (*waitqueue.Client)(c).Shutdown(ctx) }
+
+// Restored tells the client that the image of its process was restored, as from a snapshot of a virtual machine, and that
+// another copy of it may run. Call it as the first thing after the restore, in each copy, before anything is locked.
+//
+// The client draws a new identity ([Client.ID]) and makes new connections. What it held ends with the cause
+// [lease.ErrCopied], and calls that wait fail with it. Nothing of that is given back at the server, as it may be the other
+// copy's: if there is none, it lasts until its lease is over. Calls that begin later are those of the new identity.
+//
+// A copy that does not call it is found out when it makes its next connections, which ends the same way.
+func (c *Client) Restored() { (*waitqueue.Client)(c).Restored() }
+
+// Options is what a client needs to know. Only Redis.InitAddress must be set.
+type Options struct {
+	// Redis says where the server is and how to log on. The fields that the protocol depends on are set by
+	// Dial: one connection for commands, no client-side cache, no retries below the library's own.
+	Redis rueidis.ClientOption
+	// Prefix begins every key and channel: Prefix:<kind>:{name}. The default is "headwaiter". Clients with
+	// different prefixes do not meet.
+	Prefix string
+	// Name is what operators see of this client, next to its host and process id. The default is the name
+	// of the program.
+	Name string
+	// GrantLease is how long a grant that was sent as a message lasts before its client confirms it by a
+	// renewal: the time that a stopped process can hold up the queue. The default is 2 s.
+	GrantLease time.Duration
+	// Linger is how long a subscription is kept after its last use, so that a hot lock does not subscribe
+	// for every wait. The default is 5 s, the least 100 ms.
+	Linger time.Duration
+	// WithoutSkip turns off the counting of subscribers. It is for servers behind a proxy, where PUBSUB
+	// NUMSUB says nothing: there a dead waiter costs one grant lease instead of nothing. Where a server refuses PUBSUB to
+	// scripts, it is as if set.
+	WithoutSkip bool
+	// WithoutSubscribe is for proxies and gateways without subscriptions, and includes WithoutSkip. Order and exclusion are
+	// as ever; waiters look for their grants, every 2 ms at first, and the more rarely the longer nothing changes and the
+	// more are ahead: a hand-off takes some milliseconds, after a long hold up to 0.7 s. A hold learns by its renewals of a
+	// release by force, and of waiters if it wants to, and a lock that is kept (fairlock.WithKeep) that it is called: up to a
+	// second late. A dead waiter costs a grant lease. All clients of a Prefix set it or none: others take these for dead.
+	// docs/deploy.md has the cost.
+	WithoutSubscribe bool
+	// WithoutHello is for proxies that close a connection at a command which they do not know, such as twemproxy. The client
+	// speaks RESP2, sends neither HELLO nor CLIENT nor CLUSTER, and does not ask whether the server is a cluster. Dial finds
+	// out by itself where HELLO is refused, or answered by the end of the connection; with the option it does not try. Such
+	// proxies have no SUBSCRIBE either: set WithoutSubscribe too.
+	WithoutHello bool
+	// Observer is told what happens to the calls and holds of this client. The default is nobody, which costs nothing.
+	Observer observe.Observer
+	// Log gets the same as records: what is usual at level debug, what others may have to wait for at info, what
+	// operators should look into at warn. Messages are constant; names, times and errors are attributes. A goroutine of the client writes it, so a slow handler holds up no lock; what
+	// does not fit into its queue of 1,024 records is counted, and told. What is told after Close has returned is not written. The default is no log.
+	Log *slog.Logger
+	// HeldTooLong and WaitedTooLong are how long a hold, and the wait of a call, may last before the Observer and the Log
+	// are told: then, and again each time that it has doubled. The default is not to look.
+	HeldTooLong, WaitedTooLong time.Duration
+}
 
 // What most programs ask for with errors.Is. The others are in package lease.
 var (
@@ -56,7 +119,10 @@ var (
 // Dial connects to Redis and returns a client that owns its connections: one for commands, one for
 // renewals, and one that subscribes once it is needed. It checks that the server allows what the protocol
 // does, and says what is missing and which setting gives it.
-func Dial(o Options) (*Client, error) { return waitqueue.Dial(o) }
+func Dial(o Options) (*Client, error) {
+	c, err := waitqueue.Dial(waitqueue.Options(o))
+	return (*Client)(c), err
+}
 
 // DialURL is [Dial] with a URL: redis://user:password@host:port/db, rediss:// for TLS (valkey:// and valkeys:// are the same),
 // or unix:///path. In user and password an @ is written %40, / %2F, ? %3F, # %23 and % %25. After a question mark it may have:
@@ -90,4 +156,7 @@ func DialURL(url string, change ...func(*Options)) (*Client, error) {
 // New makes a client on the caller's connections, which Close leaves open. The options that rc was made
 // with should have DisableCache set; one connection (PipelineMultiplex -1) saves repeating requests that
 // may overtake each other. o.Redis is not used.
-func New(rc rueidis.Client, o Options) (*Client, error) { return waitqueue.New(rc, o) }
+func New(rc rueidis.Client, o Options) (*Client, error) {
+	c, err := waitqueue.New(rc, waitqueue.Options(o))
+	return (*Client)(c), err
+}

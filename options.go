@@ -3,71 +3,40 @@ package headwaiter
 import (
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/option"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-// A QueueOption sets how a primitive with one queue asks for its name and holds it. It has a mark for each primitive that
-// can honour it: where it has no effect it does not compile. What one primitive alone can do is an option of its package.
-type QueueOption struct{ set func(*waitqueue.Terms) }
+// An Option is an option of all locks: packages fairlock, striped, reentrant, rwlock, semaphore, multilock, election and
+// redlock. Options of one slice are shared by way of [WithAll]:
+//
+//	ours := []headwaiter.Option{headwaiter.WithLease(time.Minute), headwaiter.WithMaxWait(5 * time.Second)}
+//	orders := fairlock.New(client, "orders:42", headwaiter.WithAll(ours), fairlock.WithCohort(8))
+//	pool := semaphore.New(client, "pool", 10, headwaiter.WithAll(ours))
+//
+// Where a primitive cannot honour an option, the call does not compile. Options of one primitive are in its package.
+type Option interface{ option.Lock }
 
-// Apply is for the primitives.
-func (o QueueOption) Apply(t *waitqueue.Terms) { o.set(t) }
+// A QueueOption is an option of the locks that have their queue on one server: those of an [Option], except redlock.
+type QueueOption interface{ option.OneServer }
 
-// ForMutex marks what package fairlock can honour, and with it striped.
-func (QueueOption) ForMutex() {}
-
-// ForReentrant marks what package reentrant can honour.
-func (QueueOption) ForReentrant() {}
-
-// ForRW marks what package rwlock can honour.
-func (QueueOption) ForRW() {}
-
-// ForSemaphore marks what package semaphore can honour.
-func (QueueOption) ForSemaphore() {}
-
-// An Option is a [QueueOption] for packages election and multilock too.
-type Option struct{ QueueOption }
-
-// ForElection marks what package election can honour.
-func (Option) ForElection() {}
-
-// ForSeveral marks what package multilock can honour.
-func (Option) ForSeveral() {}
-
-// A HoldOption is an [Option] for package redlock too.
-type HoldOption struct{ Option }
-
-// ForRedlock marks what package redlock can honour.
-func (HoldOption) ForRedlock() {}
-
-// A LeaseOption is a [HoldOption] for package barrier too.
-type LeaseOption struct{ HoldOption }
-
-// ForBarrier marks what package barrier can honour.
-func (LeaseOption) ForBarrier() {}
+// WithAll makes one option of a slice. It is for the primitives that can honour what the type of the slice says:
+// a []Option, a []QueueOption, or a slice of one primitive's options. The last one counts where two set the same.
+func WithAll[O option.Any](opts []O) O { return option.Join(opts) }
 
 // WithLease sets for how long a hold lasts unless it is renewed, which the library does at a third of it: how long the
-// others wait if the holder dies. At a barrier it is the place of a waiting party that lasts so long. All who use a name
-// should state the same. The default is [lease.DefaultLease]. It has nothing to do with how long a call may wait: that is
-// its context's.
-func WithLease(d time.Duration) LeaseOption {
-	return LeaseOption{HoldOption{Option{QueueOption{func(t *waitqueue.Terms) { t.Lease = d }}}}}
+// others wait if the holder dies. It is for all locks and for package barrier: there it is how long a silent party keeps its
+// place. All who use a name should state the same. The default is [lease.DefaultLease]. It does not limit waiting; the
+// context does.
+func WithLease(d time.Duration) option.Lease {
+	return option.Set(func(t *waitqueue.Terms) { t.Lease = d })
 }
 
 // WithMaxHold ends a hold after d at the latest, renewed or not: its context ends with the cause
 // [lease.ErrMaxHold], and the next in the queue holds. The default is no such end.
-func WithMaxHold(d time.Duration) HoldOption {
-	return HoldOption{Option{QueueOption{func(t *waitqueue.Terms) { t.MaxHold = d }}}}
+func WithMaxHold(d time.Duration) Option {
+	return option.Set(func(t *waitqueue.Terms) { t.MaxHold = d })
 }
-
-// minHold is [WithMinHold], with the marks of the packages that can honour it.
-type minHold struct{ d time.Duration }
-
-func (o minHold) Apply(t *waitqueue.Terms) { t.MinHold = o.d }
-func (minHold) ForMutex()                  {}
-func (minHold) ForReentrant()              {}
-func (minHold) ForSemaphore()              {}
-func (minHold) ForSeveral()                {}
 
 // WithMinHold keeps the name taken for at least d from the grant, by the server's time, once a call has returned the hold:
 // whatever its owner does then. Release, Unlock, Close and a loss before that end the lease and its context as always, but
@@ -84,54 +53,50 @@ func (minHold) ForSeveral()                {}
 // It is for packages fairlock, striped, reentrant, multilock and semaphore, whose permits stay taken, and costs a round trip a
 // hold. Processes need not state the same d: each hold has its own. d is from [lease.MinLease] to 365 days; with
 // fairlock.WithCohort and WithKeep calls fail with [lease.ErrInvalid]. The default, and 0, is not to rest.
-func WithMinHold(d time.Duration) minHold { return minHold{d} }
+func WithMinHold(d time.Duration) option.MinHold {
+	return option.Set(func(t *waitqueue.Terms) { t.MinHold = d })
+}
 
 // WithMaxStall ends a hold when nobody calls [lease.Lease.Progress] on it for d, though the client lives and renews it: a
 // worker that hangs keeps nobody else out. The time begins when the call returns, also one for several names. The hold's
 // context ends with the cause [lease.ErrStalled], and the next in the queue holds. d is at least [lease.MinLease]. The
 // default, and 0, is no such end.
-func WithMaxStall(d time.Duration) HoldOption {
-	return HoldOption{Option{QueueOption{func(t *waitqueue.Terms) { t.MaxStall = d }}}}
+func WithMaxStall(d time.Duration) Option {
+	return option.Set(func(t *waitqueue.Terms) { t.MaxStall = d })
 }
-
-// A WaitOption is a [HoldOption] for package countdown too.
-type WaitOption struct{ HoldOption }
-
-// ForLatch marks what package countdown can honour.
-func (WaitOption) ForLatch() {}
 
 // WithMaxWait bounds how long a call waits until it holds, also for a server that does not answer. A call that waits
 // longer fails with a [lease.WaitError] that wraps [lease.ErrWaitTimeout] and [context.DeadlineExceeded]. It bounds
 // neither the hold, nor the work of a Do, nor a call that enters a hold again. It bounds all names of a multilock
-// together, the quorum of a redlock, each campaign of an election, and a latch's Wait. For a single call the deadline of
-// its context does the same; but the deadline of a Do bounds the work too.
+// together, the quorum of a redlock, each campaign of an election, and the Wait of package countdown: it is for that and for
+// all locks. For a single call the deadline of its context does the same; but the deadline of a Do bounds the work too.
 //
 // d is at least 1 ms. The default, and 0, is to wait until the context ends.
-func WithMaxWait(d time.Duration) WaitOption {
-	return WaitOption{HoldOption{Option{QueueOption{func(t *waitqueue.Terms) { t.MaxWait = d }}}}}
+func WithMaxWait(d time.Duration) option.MaxWait {
+	return option.Set(func(t *waitqueue.Terms) { t.MaxWait = d })
 }
 
 // WithQueueLimit refuses calls that would have to wait behind n waiters: they fail at once with a [lease.QueueFullError],
 // a [lease.ErrQueueFull], and do not stay in the queue. So a name that is asked for too often costs its callers little,
-// and its waiters get their turn. A call that gets the hold at once is never refused, nor is a waiter once it is in the
-// queue.
+// and its waiters get their turn. A call that gets the hold at once is never refused, nor is a waiter once it is in the queue.
+// It is for packages fairlock, striped, reentrant, rwlock and semaphore.
 //
 // Waiters of all clients count, as Redis has them: readers and writers alike, but not the calls of one client that wait for
 // each other by fairlock.WithCohort. The dead do not: before a call is refused they leave the queue. A waiter counts for
 // another 50 ms, or n × 500 µs if that is more, after it was seen to live; one that was stopped counts until the server finds
 // out. If the client is not subscribed to the name yet, the call looks at the queue twice, and may be refused the second
 // time: then the error is a [lease.WaitError] too. n is from 1 to [lease.MaxQueueLimit]. The default is no limit.
-func WithQueueLimit(n int) QueueOption {
+func WithQueueLimit(n int) option.QueueLimit {
 	if n <= 0 {
 		n-- // 0 is none, and is reported too.
 	}
-	return QueueOption{func(t *waitqueue.Terms) { t.QueueLimit = n }}
+	return option.Set(func(t *waitqueue.Terms) { t.QueueLimit = n })
 }
 
 // WithPriority gives calls a head start of p steps of [waitqueue.PriorityStep]: such a call overtakes calls of priority 0
 // that came at most p steps before it, so nobody starves. The default is 0; a negative p lets others pass.
-func WithPriority(p int) HoldOption {
-	return HoldOption{Option{QueueOption{func(t *waitqueue.Terms) { t.Priority = p }}}}
+func WithPriority(p int) Option {
+	return option.Set(func(t *waitqueue.Terms) { t.Priority = p })
 }
 
 // WithReplicas lets a call return a hold only when n replicas have acknowledged it, which WAIT tells: a hold that n
@@ -142,8 +107,8 @@ func WithPriority(p int) HoldOption {
 // Renewals need the same: a hold lasts no longer than n replicas know of. So it is lost at its deadline where they stay
 // away for longer than a lease. With n less than all replicas a second holder after a failover is unlikely, not
 // impossible: Sentinel and clusters do not always promote the replica that knows most. See docs/guarantees.md.
-func WithReplicas(n int, timeout time.Duration) Option {
-	return Option{QueueOption{func(t *waitqueue.Terms) { t.Replicas, t.ReplicasTimeout, t.OnDisk = n, timeout, false }}}
+func WithReplicas(n int, timeout time.Duration) QueueOption {
+	return option.Set(func(t *waitqueue.Terms) { t.Replicas, t.ReplicasTimeout, t.OnDisk = n, timeout, false })
 }
 
 // WithFsync is WithReplicas for disks: a call returns a hold only when the master has it in its append-only file on
@@ -152,8 +117,8 @@ func WithReplicas(n int, timeout time.Duration) Option {
 //
 // It wants appendonly yes, Redis 7.2 or newer or Valkey, and +waitaof. With appendfsync everysec, the default, it costs
 // up to a second a hold; with always what the disk takes. Of WithReplicas and WithFsync the last one counts.
-func WithFsync(n int, timeout time.Duration) Option {
-	return Option{QueueOption{func(t *waitqueue.Terms) { t.Replicas, t.ReplicasTimeout, t.OnDisk = n, timeout, true }}}
+func WithFsync(n int, timeout time.Duration) QueueOption {
+	return option.Set(func(t *waitqueue.Terms) { t.Replicas, t.ReplicasTimeout, t.OnDisk = n, timeout, true })
 }
 
 // WithSafeRestart lets a call return a hold only from a server that cannot have forgotten another client's hold: one that
@@ -168,6 +133,6 @@ func WithFsync(n int, timeout time.Duration) Option {
 //
 // All who use the name should use it, with the same lease. The default is not to ask: then the client that comes first
 // after such a restart holds at once.
-func WithSafeRestart() Option {
-	return Option{QueueOption{func(t *waitqueue.Terms) { t.SafeRestart = true }}}
+func WithSafeRestart() QueueOption {
+	return option.Set(func(t *waitqueue.Terms) { t.SafeRestart = true })
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/option"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -44,51 +45,41 @@ var errForgotten = fmt.Errorf("%w: the server knows nothing of this party any mo
 // A Barrier is the name of a barrier, as one client sees it. It holds no state, and may be used by several
 // goroutines at once.
 type Barrier struct {
-	queue    waitqueue.Queue
-	parties  int
-	action   func(context.Context) error
-	terms    waitqueue.Terms
-	lifetime time.Duration
-	err      error // why it cannot be used
+	own
+	queue   waitqueue.Queue
+	parties int
+	terms   waitqueue.Terms
+	err     error // why it cannot be used
 }
 
 // Option sets how a [Barrier] behaves: [headwaiter.WithLease], [WithAction] and [WithLifetime].
-type Option interface {
-	Apply(*waitqueue.Terms)
-	ForBarrier()
+type Option interface{ option.Barrier }
+
+// own are the options of this package.
+type own struct {
+	action   func(context.Context) error
+	lifetime time.Duration
 }
-
-// own is an option of this package.
-type own func(*Barrier)
-
-func (own) Apply(*waitqueue.Terms) {}
-
-func (own) ForBarrier() {}
 
 // WithAction sets what the last party to arrive runs before the others go on. They wait for it; if it returns
 // an error or panics, the barrier is broken, and Await returns the error to that party. Its context ends
 // with the context of the call, and if the barrier is broken meanwhile.
 func WithAction(action func(context.Context) error) Option {
-	return own(func(b *Barrier) { b.action = action })
+	return option.Set(func(o *own) { o.action = action })
 }
 
 // WithLifetime sets for how long the state of the barrier, a broken one's above all, outlives its last use,
 // from a minute to a year. The default is [DefaultLifetime].
 func WithLifetime(d time.Duration) Option {
-	return own(func(b *Barrier) { b.lifetime = d })
+	return option.Set(func(o *own) { o.lifetime = d })
 }
 
 // New names a barrier and states how many parties meet there, from 1 to [MaxParties]. Nothing is sent; what
 // cannot be used is reported by the first call. The first client that uses the barrier makes it; one that
 // states another number then gets an error that wraps [lease.ErrMismatch].
 func New(c *headwaiter.Client, name string, parties int, opts ...Option) *Barrier {
-	b := &Barrier{parties: parties, terms: waitqueue.With(opts), lifetime: DefaultLifetime}
-	for _, o := range opts {
-		if set, ok := o.(own); ok {
-			set(b)
-		}
-	}
-	b.queue = c.Queue(lua.Barrier, name, b.terms).For(wire.Party, 1).
+	b := &Barrier{own: option.Apply(own{lifetime: DefaultLifetime}, opts), parties: parties, terms: waitqueue.With(opts)}
+	b.queue = (*waitqueue.Client)(c).Queue(lua.Barrier, name, b.terms).For(wire.Party, 1).
 		Says(waitqueue.Verdicts{wire.Broken: ErrBroken, wire.Refused: errForgotten})
 	switch {
 	case parties < 1:

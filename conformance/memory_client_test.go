@@ -47,7 +47,7 @@ func (c *client) acquire(ctx context.Context, s *site, t ticket, try bool) (*lea
 				return nil, ctx.Err()
 			}
 		}
-		return h.keepers[0].Lease(), nil
+		return (*lease.Lease)(h.keepers[0]), nil
 	}
 	if try && c.bug != triesWait {
 		if c.bug == triesQueue {
@@ -104,7 +104,7 @@ func (c *client) wait(ctx context.Context, s *site, t *ticket) (*lease.Lease, er
 	var why error
 	select {
 	case h := <-t.granted:
-		return h.keepers[0].Lease(), nil
+		return (*lease.Lease)(h.keepers[0]), nil
 	case <-closed:
 		why = errClosed
 	case <-ctx.Done():
@@ -127,7 +127,7 @@ func (c *client) wait(ctx context.Context, s *site, t *ticket) (*lease.Lease, er
 	select {
 	case h := <-t.granted:
 		if c.bug == bothWays {
-			return h.keepers[0].Lease(), why
+			return (*lease.Lease)(h.keepers[0]), why
 		}
 		if c.bug != keepsGrant {
 			c.drop(h, nil)

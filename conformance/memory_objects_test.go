@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -75,12 +76,12 @@ func (l *lock) key() heldKey { return heldKey{l.client, l.path} }
 
 // within is the hold of this lock that ctx comes from.
 func (l *lock) within(ctx context.Context) *hold {
-	found, is := ctx.Value(l.key()).(*lease.Lease)
+	found, is := ctx.Value(l.key()).(*keeper.Keeper)
 	if !is {
 		return nil
 	}
 	for _, h := range l.site().held {
-		if slices.ContainsFunc(h.keepers, func(k *lease.Keeper) bool { return k.Lease() == found }) {
+		if slices.ContainsFunc(h.keepers, func(k *keeper.Keeper) bool { return k == found }) {
 			return h
 		}
 	}
@@ -174,7 +175,7 @@ func (m *mutex) take1(ctx context.Context, try bool) (*lease.Lease, error) {
 	inside := m.within(ctx) != nil
 	m.client.mu.Unlock()
 	if m.client.bug == remembersHolds {
-		_, inside = ctx.Value(m.key()).(*lease.Lease)
+		_, inside = ctx.Value(m.key()).(*keeper.Keeper)
 	}
 	if inside && m.client.bug != waitsForItself {
 		return nil, errDeadlock
@@ -209,7 +210,7 @@ func (r *reentrant) enter(ctx context.Context, try bool) (*lease.Lease, error) {
 	}
 	k := m.keeper(ctx, h)
 	h.keepers = append(h.keepers, k)
-	return k.Lease(), nil
+	return (*lease.Lease)(k), nil
 }
 
 func (r *reentrant) Lock(ctx context.Context) (*lease.Lease, error)    { return r.enter(ctx, false) }
@@ -253,7 +254,7 @@ func (r *rwlock) Downgrade(_ context.Context, l *lease.Lease) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, h := range r.site().held {
-		if h.keepers[0].Lease() != l {
+		if h.keepers[0] != (*keeper.Keeper)(l) {
 			continue
 		}
 		switch m.bug {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -88,11 +89,11 @@ type hold struct {
 	lasts   time.Duration
 	key     any
 	token   uint64
-	keepers []*lease.Keeper
-	text    string          // by which it is adopted
-	wants   []*lease.Keeper // are to be told when somebody waits
-	expiry  *time.Timer     // ends it here
-	loss    *time.Timer     // tells its holder before
+	keepers []*keeper.Keeper
+	text    string           // by which it is adopted
+	wants   []*keeper.Keeper // are to be told when somebody waits
+	expiry  *time.Timer      // ends it here
+	loss    *time.Timer      // tells its holder before
 	renewal *time.Timer
 }
 
@@ -171,7 +172,7 @@ func (m *memory) grant(s *site, t *ticket) *hold {
 	if m.bug == readersTokenLow && t.n == 1 {
 		h.token = 1
 	}
-	h.keepers = []*lease.Keeper{m.keeper(t.ctx, h)}
+	h.keepers = []*keeper.Keeper{m.keeper(t.ctx, h)}
 	h.expiry = time.AfterFunc(h.lasts, func() { m.expire(h) })
 	h.loss = time.AfterFunc(h.lasts*9/10, func() { m.lose(h, lease.ErrExpired) })
 	h.renewal = time.AfterFunc(h.lasts/3, func() { m.renew(h) })
@@ -182,11 +183,11 @@ func (m *memory) grant(s *site, t *ticket) *hold {
 }
 
 // keeper makes a lease on a hold.
-func (m *memory) keeper(ctx context.Context, h *hold) *lease.Keeper {
+func (m *memory) keeper(ctx context.Context, h *hold) *keeper.Keeper {
 	if m.bug == noValues {
 		ctx = context.Background()
 	}
-	var k *lease.Keeper
+	var k *keeper.Keeper
 	side := giving{m, h}
 	asks := &asker{giving: side}
 	defer func() { asks.keeper = k }()
@@ -194,12 +195,12 @@ func (m *memory) keeper(ctx context.Context, h *hold) *lease.Keeper {
 	if m.bug == noChannel {
 		engine = side
 	}
-	k = lease.New(ctx, lease.Terms{
+	k = keeper.New(ctx, keeper.Terms{
 		Token: h.token, Key: h.key, Engine: engine,
 		Until: m.certain(h),
 		Release: func(ctx context.Context) error {
 			if h.client.isSilent() {
-				return h.client.unanswered(ctx, k.Lease().Deadline())
+				return h.client.unanswered(ctx, k.Deadline())
 			}
 			return m.release(h, k)
 		},
@@ -248,9 +249,9 @@ func (c *client) adopt(ctx context.Context, text string, lasts time.Duration) (*
 			c.adopted = append(c.adopted, text)
 			c.token++
 			h.client, h.token, h.lasts = c, c.token, lasts
-			h.keepers = []*lease.Keeper{c.keeper(ctx, h)}
+			h.keepers = []*keeper.Keeper{c.keeper(ctx, h)}
 			h.renewal.Reset(0)
-			return h.keepers[0].Lease(), nil
+			return (*lease.Lease)(h.keepers[0]), nil
 		}
 	}
 	if slices.Contains(c.adopted, text) {
@@ -262,10 +263,10 @@ func (c *client) adopt(ctx context.Context, text string, lasts time.Duration) (*
 // An asker asks for a lease whether somebody waits.
 type asker struct {
 	giving
-	keeper *lease.Keeper
+	keeper *keeper.Keeper
 }
 
-func (a *asker) Want(*lease.Lease) {
+func (a *asker) Want(*keeper.Keeper) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.hold.wants = append(a.hold.wants, a.keeper)
@@ -289,7 +290,7 @@ func (m *memory) awaited(s *site) {
 }
 
 // certain tells until when a hold is certain that begins or is renewed now.
-func (m *memory) certain(h *hold) lease.Until {
+func (m *memory) certain(h *hold) keeper.Until {
 	lasts := h.lasts * 9 / 10
 	switch m.bug {
 	case lateDeadline:
@@ -297,7 +298,7 @@ func (m *memory) certain(h *hold) lease.Until {
 	case pastDeadline:
 		lasts = 0
 	}
-	return lease.Until{Deadline: time.Now().Add(lasts), Slept: lease.Slept()}
+	return keeper.Until{Deadline: time.Now().Add(lasts), Slept: keeper.Slept()}
 }
 
 func (m *memory) renew(h *hold) {
@@ -359,7 +360,7 @@ func (m *memory) drop(h *hold, cause error) {
 }
 
 // release ends one lease, and the hold with the last.
-func (m *memory) release(h *hold, k *lease.Keeper) error {
+func (m *memory) release(h *hold, k *keeper.Keeper) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if h.client.gone {
@@ -374,7 +375,7 @@ func (m *memory) release(h *hold, k *lease.Keeper) error {
 		}
 		return fmt.Errorf("release: %w", lease.ErrForgotten)
 	}
-	h.keepers = slices.DeleteFunc(h.keepers, func(other *lease.Keeper) bool { return other == k })
+	h.keepers = slices.DeleteFunc(h.keepers, func(other *keeper.Keeper) bool { return other == k })
 	switch {
 	case m.bug == firstReleaseFrees:
 		m.drop(h, lease.ErrForced)
@@ -398,7 +399,7 @@ func (m *memory) release(h *hold, k *lease.Keeper) error {
 }
 
 // unlock ends one lease, for nobody who waits for that.
-func (m *memory) unlock(h *hold, k *lease.Keeper) {
+func (m *memory) unlock(h *hold, k *keeper.Keeper) {
 	m.mu.Lock()
 	if m.bug == unlockForgotten || m.bug == unlockStops {
 		h.renewal.Stop()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/calls"
+	"github.com/headwaiter/headwaiter/internal/option"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -42,47 +43,37 @@ var (
 // A Latch is the name of a latch, as one client sees it. It holds no state, and may be used by several
 // goroutines at once.
 type Latch struct {
-	queue    waitqueue.Queue
-	lifetime time.Duration
-	early    bool // Wait may come before the latch is set
-	maxWait  time.Duration
-	err      error // why it cannot be used
+	own
+	queue   waitqueue.Queue
+	maxWait time.Duration
+	err     error // why it cannot be used
 }
 
 // Option sets how a [Latch] behaves: [headwaiter.WithMaxWait], [WithEarlyWait] and [WithLifetime].
-type Option interface {
-	Apply(*waitqueue.Terms)
-	ForLatch()
+type Option interface{ option.Countdown }
+
+// own are the options of this package.
+type own struct {
+	lifetime time.Duration
+	early    bool // Wait may come before the latch is set
 }
-
-// own is an option of this package.
-type own func(*Latch)
-
-func (own) Apply(*waitqueue.Terms) {}
-
-func (own) ForLatch() {}
 
 // WithLifetime sets for how long a latch that this client sets outlives its last use, from a minute to a year:
 // also an open one is there for so long, for late callers. The default is [DefaultLifetime].
 func WithLifetime(d time.Duration) Option {
-	return own(func(l *Latch) { l.lifetime = d })
+	return option.Set(func(o *own) { o.lifetime = d })
 }
 
 // WithEarlyWait lets Wait come before anybody has set the latch. Wait then waits for the first [Latch.TrySetCount], and
 // until that count is at 0. Until then CountDown and Count are ErrUnset as before. The early wait is forgotten after
 // the lifetime that this client states, unless a call waits.
-func WithEarlyWait() Option { return own(func(l *Latch) { l.early = true }) }
+func WithEarlyWait() Option { return option.Set(func(o *own) { o.early = true }) }
 
 // New names a latch. Nothing is sent; a name or an option that cannot be used is reported by the first call.
 func New(c *headwaiter.Client, name string, opts ...Option) *Latch {
-	l := &Latch{lifetime: DefaultLifetime, maxWait: waitqueue.With(opts).MaxWait}
-	l.queue = c.Queue(lua.Countdown, name, waitqueue.DefaultTerms()).For(wire.Party, 1).
+	l := &Latch{own: option.Apply(own{lifetime: DefaultLifetime}, opts), maxWait: waitqueue.With(opts).MaxWait}
+	l.queue = (*waitqueue.Client)(c).Queue(lua.Countdown, name, waitqueue.DefaultTerms()).For(wire.Party, 1).
 		Says(waitqueue.Verdicts{wire.Unset: ErrUnset, wire.Refused: ErrGone, wire.Broken: ErrGone})
-	for _, o := range opts {
-		if set, ok := o.(own); ok {
-			set(l)
-		}
-	}
 	l.err = waitqueue.CheckLifetime(l.lifetime)
 	return l
 }

@@ -171,7 +171,7 @@ func (r Report) Endangered() bool {
 // It returns an error, and what is known nevertheless, if no server answered or ctx ended.
 func Diagnose(ctx context.Context, c *headwaiter.Client) (Report, error) {
 	calls.Given(ctx)
-	w, err := waitqueue.WiringOf(c)
+	w, err := waitqueue.WiringOf((*waitqueue.Client)(c))
 	if err != nil {
 		return Report{}, fmt.Errorf("doctor: %w", err)
 	}
@@ -187,7 +187,7 @@ func Examine(ctx context.Context, o headwaiter.Options) (Report, error) {
 		r, err := Diagnose(ctx, c)
 		return r, errors.Join(err, c.Shutdown(ctx))
 	}
-	w, end, err := waitqueue.Wire(o)
+	w, end, err := waitqueue.Wire(waitqueue.Options(o))
 	if err != nil {
 		return Report{}, refused
 	}

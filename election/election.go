@@ -34,8 +34,8 @@ type Election struct {
 // New names an election. Nothing is sent; a name or an option that cannot be used is reported by the first call.
 func New(c *headwaiter.Client, name string, opts ...Option) *Election {
 	return &Election{
-		campaign: c.Queue(lua.Election, name, waitqueue.With(opts)),
-		watch:    c.Queue(lua.Leadership, name, waitqueue.DefaultTerms()).For(wire.Party, 1),
+		campaign: (*waitqueue.Client)(c).Queue(lua.Election, name, waitqueue.With(opts)),
+		watch:    (*waitqueue.Client)(c).Queue(lua.Leadership, name, waitqueue.DefaultTerms()).For(wire.Party, 1),
 	}
 }
 

@@ -1,11 +1,7 @@
 package election
 
-import (
-	"github.com/headwaiter/headwaiter/waitqueue"
-)
+import "github.com/headwaiter/headwaiter/internal/option"
 
-// Option sets how a candidate of an [Election] campaigns and leads: those of package headwaiter that have this mark.
-type Option interface {
-	Apply(*waitqueue.Terms)
-	ForElection()
-}
+// Option sets how a candidate of an [Election] campaigns and leads. It takes all options of package
+// headwaiter except WithMinHold and WithQueueLimit.
+type Option interface{ option.Election }

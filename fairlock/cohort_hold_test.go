@@ -11,6 +11,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
@@ -192,7 +193,10 @@ func TestTheNextLeaderAsksOnce(t *testing.T) {
 }
 
 // wish is the second half of a first Wanted: the lease was released after Wanted had looked whether it has ended.
-func wish(l *lease.Lease) { l.Engine().(interface{ Want(*lease.Lease) }).Want(l) }
+func wish(l *lease.Lease) {
+	k := (*keeper.Keeper)(l)
+	k.Engine().(interface{ Want(*keeper.Keeper) }).Want(k)
+}
 
 func TestAWishOfALeaseThatWasReleasedIsNobodys(t *testing.T) {
 	keep, pass8 := fairlock.WithKeep(time.Second), fairlock.WithCohort(8)

@@ -25,7 +25,7 @@ type Mutex struct {
 // New names a lock. Nothing is sent; a name or an option that cannot be used is reported by the first
 // call of Lock or TryLock.
 func New(c *headwaiter.Client, name string, opts ...Option) *Mutex {
-	q := c.Queue(lua.Fairlock, name, waitqueue.With(opts))
+	q := (*waitqueue.Client)(c).Queue(lua.Fairlock, name, waitqueue.With(opts))
 	passed, err := cohortOf(q, opts)
 	return &Mutex{q.Refusing(err), passed}
 }

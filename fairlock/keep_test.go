@@ -11,6 +11,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
@@ -81,11 +82,11 @@ func TestToTakeUpAKeptLockAllocatesTheLeaseAlone(t *testing.T) {
 		l.Unlock()
 	})
 	alone := testing.AllocsPerRun(200, func() {
-		k := lease.New(ctx, lease.Terms{
-			Until: lease.Until{Deadline: time.Now().Add(time.Hour), Slept: lease.Slept()}, Unlock: func() {},
-		})
-		_ = k.Lease().Context().Err()
-		k.Lease().Unlock()
+		l := (*lease.Lease)(keeper.New(ctx, keeper.Terms{
+			Until: keeper.Until{Deadline: time.Now().Add(time.Hour), Slept: keeper.Slept()}, Unlock: func() {},
+		}))
+		_ = l.Context().Err()
+		l.Unlock()
 	})
 	require.LessOrEqual(t, takesUp, alone)
 }

@@ -314,7 +314,7 @@ func TestAHistorySaysOfTheLastHoldsHowTheyEnded(t *testing.T) {
 // Tokens that are ahead of the clock do not say since when a hold lasts.
 func TestAHistoryTellsTheTimesOfHoldsWhoseTokensAreAheadOfTheClock(t *testing.T) {
 	kit.Two(t, func(t *testing.T, s redistest.Backend, c, other *headwaiter.Client) {
-		waitqueue.Above(c, uint64(kit.ServerTime(s)+time.Hour.Microseconds()))
+		waitqueue.Above((*waitqueue.Client)(c), uint64(kit.ServerTime(s)+time.Hour.Microseconds()))
 		m, n := fairlock.New(c, kit.Name(t), fairlock.WithHistory(9)), fairlock.New(other, kit.Name(t), fairlock.WithHistory(9))
 		for range 2 {
 			kit.PassOn(t, hold(t, m), joins(t, 1, n, m))

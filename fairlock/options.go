@@ -4,25 +4,23 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/option"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-// Option sets how a [Mutex] is asked for and held: those of package headwaiter that have this mark, [WithCohort],
-// [WithHistory] and [WithKeep].
-type Option interface {
-	Apply(*waitqueue.Terms)
-	ForMutex()
+// Option sets how a [Mutex] is asked for and held. It takes all options of package headwaiter, [WithCohort], [WithHistory] and
+// [WithKeep].
+type Option interface{ option.Fairlock }
+
+// own are the options of this package that are no terms of the queue.
+type own struct {
+	passes int
+	keep   time.Duration
 }
 
 // MaxCohort is how often a hold may be passed on at the most; see [WithCohort].
 const MaxCohort = waitqueue.MaxPasses
-
-type passes int
-
-func (passes) Apply(*waitqueue.Terms) {}
-
-func (passes) ForMutex() {}
 
 // WithCohort lets calls of one client that wait for the same lock pass it on among themselves, at most n times in a row
 // before the queue is served: without asking Redis, so at the speed of the process. Each hold has a token, a context and
@@ -33,13 +31,7 @@ func (passes) ForMutex() {}
 // [lease.ErrInvalid]. Inspect tells the first token of a hold, and each pass takes the next: a call
 // for which that token is still ahead of the clock goes by the queue. After the server's clock has stepped back, a
 // client that has not noticed it yet may overtake more calls than n. n is at most [MaxCohort].
-func WithCohort(n int) Option { return passes(n) }
-
-type history int
-
-func (h history) Apply(t *waitqueue.Terms) { t.History = int(h) }
-
-func (history) ForMutex() {}
+func WithCohort(n int) Option { return option.Set(func(o *own) { o.passes = n }) }
 
 // WithHistory keeps the last n ends of holds in Redis, for operators: `headwaiter log NAME` and inspect.History tell of each
 // the token, the client, since and until when it was held, and how it ended. The script that ends a hold writes that; with
@@ -48,15 +40,10 @@ func (history) ForMutex() {}
 //
 // All clients should name the lock so: what a client ends that does not, or a multilock, is missing. The user of Redis
 // needs more rights, see docs/deploy.md. The default is 0, none; n is at most [waitqueue.MaxHistory].
-func WithHistory(n int) Option { return history(n) }
+func WithHistory(n int) Option { return option.Set(func(t *waitqueue.Terms) { t.History = n }) }
 
 // MaxKeep is for how long a lock can be kept at the most; see [WithKeep].
 const MaxKeep = time.Hour
-
-type keep time.Duration
-
-func (keep) Apply(*waitqueue.Terms) {}
-func (keep) ForMutex()              {}
 
 // WithKeep lets a client keep the lock after a call has given it back, for up to d, until another call of the client with the
 // same options takes it up, without asking Redis: at the speed of the process. As soon as somebody else waits for the lock
@@ -77,19 +64,12 @@ func (keep) ForMutex()              {}
 // d is from 1 ms to [MaxKeep]; the default, and 0, is not to keep. With [headwaiter.WithMaxHold], [headwaiter.WithMinHold],
 // [headwaiter.WithMaxStall], [headwaiter.WithReplicas], [headwaiter.WithFsync] and [headwaiter.WithSafeRestart] calls fail
 // with [lease.ErrInvalid].
-func WithKeep(d time.Duration) Option { return keep(d) }
+func WithKeep(d time.Duration) Option { return option.Set(func(o *own) { o.keep = d }) }
 
 // cohortOf is the queue of calls that pass their holds on or keep them, if the options say so, or why they cannot.
 func cohortOf(q waitqueue.Queue, opts []Option) (*waitqueue.Cohort, error) {
-	n, d, t := 0, time.Duration(0), q.Terms()
-	for _, o := range opts {
-		switch o := o.(type) {
-		case passes:
-			n = int(o)
-		case keep:
-			d = time.Duration(o)
-		}
-	}
+	o, t := option.Apply(own{}, opts), q.Terms()
+	n, d := o.passes, o.keep
 	bounded, other := t.MaxHold+t.MaxStall != 0, notWithKeep(t)
 	switch out := lease.ErrInvalid; {
 	case n < 0 || n > MaxCohort:

@@ -221,7 +221,7 @@ func TestAnEndThatMayNotPublishLeavesTheHoldAsItWas(t *testing.T) {
 
 // wired is a connection of the user.
 func wired(t *testing.T, s ward) (rueidis.Client, func()) {
-	w := kit.Got(waitqueue.WiringOf(kit.Dial(t, s, as("lock"))))(t)
+	w := kit.Got(waitqueue.WiringOf((*waitqueue.Client)(kit.Dial(t, s, as("lock")))))(t)
 	rc, end, err := w.Dial(t.Context(), s.Addr())
 	require.NoError(t, err)
 	return rc, end

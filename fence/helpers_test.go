@@ -16,6 +16,7 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/fence"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/testenv/fenced"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
@@ -61,13 +62,13 @@ func stale(t testing.TB, err error, token, highest uint64) {
 }
 
 // hold returns a lease with a token, and what ends it.
-func hold(t testing.TB, token uint64, shared bool) (*lease.Lease, *lease.Keeper) {
+func hold(t testing.TB, token uint64, shared bool) (*lease.Lease, *keeper.Keeper) {
 	t.Helper()
-	k := lease.New(context.Background(), lease.Terms{
-		Token: token, Shared: shared, Until: lease.Until{Deadline: time.Now().Add(time.Hour)},
+	k := keeper.New(context.Background(), keeper.Terms{
+		Token: token, Shared: shared, Until: keeper.Until{Deadline: time.Now().Add(time.Hour)},
 	})
 	t.Cleanup(k.End)
-	return k.Lease(), k
+	return (*lease.Lease)(k), k
 }
 
 // refusesWhatIsNoToken holds a guard to what all guards refuse.
@@ -154,10 +155,10 @@ func TestARequestWithoutALeaseKeepsWhatItsCallerPutIn(t *testing.T) {
 
 func TestARequestOfAHoldThatIsOverIsNotSent(t *testing.T) {
 	t.Parallel()
-	lost, keeper := hold(t, 7, false)
-	keeper.Lose(lease.ErrForced)
-	released, keeper := hold(t, 7, false)
-	keeper.End()
+	lost, engine := hold(t, 7, false)
+	engine.Lose(lease.ErrForced)
+	released, engine := hold(t, 7, false)
+	engine.End()
 	permit, _ := hold(t, 7, true)
 	none, _ := hold(t, 0, false)
 	for _, c := range []struct {
@@ -182,7 +183,7 @@ func TestARequestOfAHoldThatIsOverIsNotSent(t *testing.T) {
 func TestARequestThatWasSentInTimeAndArrivesLateIsRefused(t *testing.T) {
 	t.Parallel()
 	p := serve(t, fence.NewMemory(1).Key("n"))
-	old, keeper := hold(t, 1, false)
+	old, engine := hold(t, 1, false)
 	newer, _ := hold(t, 2, false)
 	gone, arrive := make(chan struct{}), make(chan struct{})
 	slow := page{t, &http.Client{Transport: &fence.Transport{Lease: old, Base: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -192,7 +193,7 @@ func TestARequestThatWasSentInTimeAndArrivesLateIsRefused(t *testing.T) {
 	})}}, p.url}
 	late := kit.Run(func() error { return slow.Write(t.Context(), 0, 1) })
 	kit.Await(t, gone, "the request to be under way")
-	keeper.Lose(lease.ErrExpired)
+	engine.Lose(lease.ErrExpired)
 	fast := page{t, &http.Client{Transport: &fence.Transport{}}, p.url}
 	require.NoError(t, fast.Write(newer.Context(), 0, 2))
 	close(arrive)

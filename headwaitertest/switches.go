@@ -27,7 +27,7 @@ func (s *Server) Force(name string) {
 				terms.History = min(len(past)+1, waitqueue.MaxHistory)
 			}
 		}
-		queue := c.Queue(lua.ProtocolOf(kind), name, terms)
+		queue := (*waitqueue.Client)(c).Queue(lua.ProtocolOf(kind), name, terms)
 		for _, h := range holders {
 			if _, err := queue.ForceReleaseHolder(ctx, h); err != nil && !errors.Is(err, lease.ErrNotHeld) { // Released since we looked.
 				return err

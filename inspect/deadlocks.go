@@ -71,7 +71,7 @@ var contended = []*lua.Protocol{lua.Fairlock, lua.Reentrant, lua.RWLock, lua.Sem
 // What a client waits for and holds itself, of the same name, is never taken for the same work, so a call that asks
 // again for its own lock is not found. Nor is what Redlock holds at other servers.
 func Deadlocks(ctx context.Context, c *headwaiter.Client, lasting time.Duration) (Graph, error) {
-	w, err := waitqueue.WiringOf(c)
+	w, err := waitqueue.WiringOf((*waitqueue.Client)(c))
 	if err != nil {
 		return Graph{}, fmt.Errorf("inspect: deadlocks: %w", err)
 	}

@@ -30,7 +30,7 @@ type Ended struct {
 // a day after the last; none where nothing was kept. It needs the rights of a client, and LRANGE.
 func History(ctx context.Context, c *headwaiter.Client, name string) ([]Ended, error) {
 	calls.Given(ctx)
-	w, err := waitqueue.WiringOf(c)
+	w, err := waitqueue.WiringOf((*waitqueue.Client)(c))
 	if err != nil {
 		return nil, fmt.Errorf("inspect: history: %w", err)
 	}

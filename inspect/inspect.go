@@ -56,7 +56,7 @@ func List(ctx context.Context, c *headwaiter.Client, pattern string) iter.Seq2[L
 func list(ctx context.Context, c *headwaiter.Client, pattern string, tickets int) iter.Seq2[Listed, error] {
 	calls.Given(ctx)
 	return func(yield func(Listed, error) bool) {
-		w, err := waitqueue.WiringOf(c)
+		w, err := waitqueue.WiringOf((*waitqueue.Client)(c))
 		if err != nil {
 			yield(Listed{}, fmt.Errorf("inspect: list: %w", err))
 			return
@@ -83,7 +83,7 @@ func list(ctx context.Context, c *headwaiter.Client, pattern string, tickets int
 // nothing if there is none. Of a kind that cannot be inspected the error is in the Listed.
 func Find(ctx context.Context, c *headwaiter.Client, name string) ([]Listed, error) {
 	calls.Given(ctx)
-	w, err := waitqueue.WiringOf(c)
+	w, err := waitqueue.WiringOf((*waitqueue.Client)(c))
 	if err != nil {
 		return nil, fmt.Errorf("inspect: find: %w", err)
 	}
@@ -148,7 +148,7 @@ func walk(ctx context.Context, w waitqueue.Wiring, pattern string) iter.Seq2[[]L
 func look(ctx context.Context, c *headwaiter.Client, w waitqueue.Wiring, names []Listed, tickets int) {
 	seen := make([]outside.Name, len(names))
 	for i, n := range names {
-		seen[i] = c.Queue(lua.ProtocolOf(n.Kind), n.Name, waitqueue.Terms{Lease: lease.DefaultLease}).Seen()
+		seen[i] = (*waitqueue.Client)(c).Queue(lua.ProtocolOf(n.Kind), n.Name, waitqueue.Terms{Lease: lease.DefaultLease}).Seen()
 	}
 	infos, errs := w.InspectAll(ctx, seen, tickets)
 	for i := range names {

@@ -3,9 +3,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
-	"time"
 
 	"github.com/headwaiter/headwaiter/internal/reason"
 )
@@ -15,12 +12,7 @@ var (
 	ErrLost = reason.ErrLost
 	// ErrReleased ends the context of a hold that its owner released, and answers a second Release. What wraps it says by
 	// which call: compare with errors.Is.
-	ErrReleased  = reason.ErrReleased
-	errByRelease = fmt.Errorf("%w by Release", ErrReleased)
-	errByUnlock  = fmt.Errorf("%w by Unlock", ErrReleased)
-	errByDo      = fmt.Errorf("%w at the end of Do", ErrReleased)
-
-	errByHandOver = fmt.Errorf("%w by HandOver", ErrReleased)
+	ErrReleased = reason.ErrReleased
 	// ErrUnconfirmed says that a release was sent, or tried, and no answer came: the hold may have been
 	// given back, and if not it ends with its lease.
 	ErrUnconfirmed = reason.ErrUnconfirmed
@@ -116,30 +108,3 @@ var (
 	// ErrClientClosed: the client that held it was closed.
 	ErrClientClosed = reason.ErrClientClosed
 )
-
-// lost is a loss with what is known of it.
-type lost struct {
-	name  string
-	cause error
-	// Of a lease that ran out while renewals failed.
-	why   error         // nil otherwise
-	after time.Duration // without an answer
-}
-
-func (e *lost) Error() string {
-	text := strings.TrimPrefix(e.cause.Error(), ErrLost.Error()+": ")
-	if e.why != nil {
-		text = fmt.Sprintf("no renewal was answered for %v: %v", e.after, e.why)
-	}
-	if e.name != "" {
-		text = e.name + ": " + text
-	}
-	return ErrLost.Error() + ": " + text
-}
-
-func (e *lost) Unwrap() []error {
-	if e.why == nil {
-		return []error{e.cause}
-	}
-	return []error{e.cause, e.why}
-}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/headwaiter/headwaiter/internal/times"
 )
 
 // A WaitError says how far a call had come when it ended without the lock. It wraps why it ended: the
@@ -20,7 +22,7 @@ type WaitError struct {
 
 func (e *WaitError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "waited %v", readable(e.Waited))
+	fmt.Fprintf(&b, "waited %v", times.Readable(e.Waited))
 	if e.Place > 0 {
 		fmt.Fprintf(&b, " behind %d", e.Place)
 	}
@@ -64,7 +66,7 @@ func (e *BusyError) Error() string {
 		}
 		text = fmt.Sprintf("%v: until %s, after the hold of client %s with token %d", ErrBusy, e.Rests.Format(layout), e.Client, e.Token)
 	} else if !e.Since.IsZero() {
-		text += fmt.Sprintf(" for %v", readable(time.Since(e.Since)))
+		text += fmt.Sprintf(" for %v", times.Readable(time.Since(e.Since)))
 	}
 	if e.Waiting > 0 {
 		text += fmt.Sprintf(", %d wait", e.Waiting)
@@ -82,18 +84,8 @@ type QueueFullError struct {
 }
 
 func (e *QueueFullError) Error() string {
-	return fmt.Sprintf("%v: %d wait, the first for %v", ErrQueueFull, e.Waiting, readable(e.Oldest))
+	return fmt.Sprintf("%v: %d wait, the first for %v", ErrQueueFull, e.Waiting, times.Readable(e.Oldest))
 }
 
 // Unwrap returns [ErrQueueFull].
 func (e *QueueFullError) Unwrap() error { return ErrQueueFull }
-
-// readable makes a duration readable: three digits are enough.
-func readable(d time.Duration) time.Duration {
-	for unit := time.Duration(1); unit <= time.Hour; unit *= 10 {
-		if d < 1000*unit {
-			return d.Round(unit)
-		}
-	}
-	return d
-}

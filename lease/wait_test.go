@@ -6,23 +6,12 @@ import (
 	"fmt"
 	"io"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 )
-
-func TestDurationsAreToldWithThreeDigits(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "0s", 1: "1ns", 999: "999ns", 1234: "1.23µs", 123_456: "123µs", 1_234_567: "1.23ms",
-		999_999_999: "1s", 5_000_300_000: "5s", 5_123_456_789: "5.12s", 65_432_100_000: "1m5.4s",
-		3 * time.Hour / 2: "1h30m0s", 100*time.Hour + 1234*time.Millisecond: "100h0m0s", -time.Second: "-1s",
-	} {
-		require.Equal(t, want, readable(d).String(), "%d", d)
-	}
-}
 
 func TestTheTextOfAWaitError(t *testing.T) {
 	for want, e := range map[string]*WaitError{
@@ -43,17 +32,4 @@ func TestTheTextOfAWaitError(t *testing.T) {
 		require.Same(t, e, must.As[*WaitError](t, wrapped))
 		require.Equal(t, e.Err.Error() == "EOF", errors.Is(wrapped, io.EOF), "the last error is told, but not why the wait ended")
 	}
-}
-
-// A progress that has looked at the clock before its end, and would set it back after a lease has seen the end, comes too
-// late: else one lease of a hold would have ended and another go on.
-func TestNoProgressSetsBackAClockThatWasSeenToEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := NewStall(time.Minute)
-		seen := s.last.Load()
-		time.Sleep(time.Minute) // Until the end.
-		require.ErrorIs(t, s.err(), ErrStalled)
-		require.False(t, s.last.CompareAndSwap(seen, int64(time.Minute)))
-		require.ErrorIs(t, s.err(), ErrStalled)
-	})
 }

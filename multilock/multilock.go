@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/option"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -29,23 +30,17 @@ import (
 // MaxNames is how many names one lock may have: one script works on all of them.
 const MaxNames = 128
 
-// Option sets how a [Lock] is asked for and held: those of package headwaiter that have this mark, for each of the names,
-// and [WithBound].
-type Option interface {
-	Apply(*waitqueue.Terms)
-	ForSeveral()
-}
+// Option sets how a [Lock] is asked for and held. It takes all options of package headwaiter except WithQueueLimit, for each of
+// the names, and [WithBound].
+type Option interface{ option.Multilock }
 
+// bound is for how long a call holds some of the names.
 type bound time.Duration
-
-func (bound) Apply(*waitqueue.Terms) {}
-
-func (bound) ForSeveral() {}
 
 // WithBound sets for how long a call holds some of the names while it waits for others, at the most; from 1 ms on. It
 // should be many round trips: a name that is given back and taken up again costs several. The default is
 // a second, or the maximum of [headwaiter.WithMaxHold] where that is less.
-func WithBound(d time.Duration) Option { return bound(d) }
+func WithBound(d time.Duration) Option { return option.Set(func(b *bound) { *b = bound(d) }) }
 
 // A Lock is several names, as one client sees them. It holds no state, and may be used by several goroutines at once.
 type Lock struct {
@@ -57,12 +52,7 @@ type Lock struct {
 // New names a lock on all of the names. A name that is there twice counts once. Nothing is sent; what cannot be used
 // is reported by the first call.
 func New(c *headwaiter.Client, names []string, opts ...Option) *Lock {
-	m := &Lock{bound: waitqueue.DefaultBound}
-	for _, o := range opts {
-		if b, ok := o.(bound); ok {
-			m.bound = time.Duration(b)
-		}
-	}
+	m := &Lock{bound: time.Duration(option.Apply(bound(waitqueue.DefaultBound), opts))}
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	switch {
 	case len(names) == 0:
@@ -73,7 +63,7 @@ func New(c *headwaiter.Client, names []string, opts ...Option) *Lock {
 		m.err = fmt.Errorf("%w: a bound of %v must be 1ms at least", lease.ErrInvalid, m.bound)
 	}
 	for _, name := range names {
-		m.queues = append(m.queues, c.Queue(lua.Fairlock, name, waitqueue.With(opts)))
+		m.queues = append(m.queues, (*waitqueue.Client)(c).Queue(lua.Fairlock, name, waitqueue.With(opts)))
 	}
 	return m
 }

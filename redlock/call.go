@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/calls"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -38,10 +39,10 @@ type call struct {
 	alive  time.Time  // when to look next whether the nodes answer
 	split  time.Time  // when to look next who is ahead; zero while there is nothing to give way with
 
-	keeper *lease.Keeper // once it holds
-	limit  lease.Until   // the maximum hold; zero if there is none
-	timer  *time.Timer   // of the next look at the deadline
-	lost   error         // why the hold was lost, if it was; its lease may tell of a release that had begun
+	keeper *keeper.Keeper // once it holds
+	limit  keeper.Until   // the maximum hold; zero if there is none
+	timer  *time.Timer    // of the next look at the deadline
+	lost   error          // why the hold was lost, if it was; its lease may tell of a release that had begun
 }
 
 // A vote is what a call has at one node. The lock of the call guards it.
@@ -90,7 +91,7 @@ func (c *call) ask(i int) {
 	c.mu.Lock()
 	tries := c.try
 	if c.keeper != nil {
-		tries, vote.Token = false, c.keeper.Lease().Token()
+		tries, vote.Token = false, c.keeper.Token()
 	}
 	c.mu.Unlock()
 	terms.Vote = vote.String()
@@ -214,7 +215,7 @@ func (c *call) judge(ctx context.Context) (*lease.Lease, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if k := c.electLocked(ctx); k != nil {
-		return k.Lease(), nil
+		return (*lease.Lease)(k), nil
 	}
 	missing := 0
 	for i := range c.votes {

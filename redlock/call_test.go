@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
@@ -36,7 +37,7 @@ func step(t *testing.T, silent int, tokens ...uint64) *stepped {
 		s := redistest.Bubble(t)
 		c.ways = append(c.ways, faults.NewDialer(t, s.Dial))
 		client := kit.Dial(t, s, kit.Over(c.ways[len(c.ways)-1]))
-		waitqueue.Above(client, c.base+token-1)
+		waitqueue.Above((*waitqueue.Client)(client), c.base+token-1)
 		clients = append(clients, client)
 	}
 	answer := len(tokens) - silent
@@ -162,8 +163,8 @@ func votesFor(t *testing.T, now time.Time, seconds ...int) *call {
 	c := &call{m: &Mutex{quorum: len(seconds)/2 + 1, set: with(nil)}, votes: make([]vote, len(seconds))}
 	for i, s := range seconds {
 		if s != 0 {
-			u := lease.Until{Deadline: now.Add(time.Duration(s) * time.Second), Slept: lease.Slept()}
-			c.votes[i].lease = lease.New(t.Context(), lease.Terms{Until: u}).Lease()
+			u := keeper.Until{Deadline: now.Add(time.Duration(s) * time.Second), Slept: keeper.Slept()}
+			c.votes[i].lease = (*lease.Lease)(keeper.New(t.Context(), keeper.Terms{Until: u}))
 		}
 	}
 	return c
@@ -198,17 +199,17 @@ func TestAHoldIsValidWhileAQuorumIs(t *testing.T) {
 		require.Equal(t, time.Duration(c.valid)*time.Second-2*time.Millisecond, u.Deadline.Sub(now), c.seconds)
 	}
 	c := votesFor(t, now, 10, 20, 30)
-	c.limit = lease.Until{Deadline: now.Add(15 * time.Second), Slept: lease.Slept(), Cause: lease.ErrMaxHold}
+	c.limit = keeper.Until{Deadline: now.Add(15 * time.Second), Slept: keeper.Slept(), Cause: lease.ErrMaxHold}
 	u, _ := c.untilLocked()
 	require.Equal(t, c.limit, u)
 }
 
 // What the machine slept before a vote was asked for is none of that vote's time, nor of the hold's.
 func TestWhatWasSleptBeforeAVoteDoesNotShortenTheHold(t *testing.T) {
-	now, slept := time.Now(), lease.Slept()
+	now, slept := time.Now(), keeper.Slept()
 	after := func(left, sleeps time.Duration) vote { // Of a machine that has slept for so long since it was asked for.
-		u := lease.Until{Deadline: now.Add(left + sleeps), Slept: slept - sleeps}
-		return vote{lease: lease.New(t.Context(), lease.Terms{Until: u}).Lease()}
+		u := keeper.Until{Deadline: now.Add(left + sleeps), Slept: slept - sleeps}
+		return vote{lease: (*lease.Lease)(keeper.New(t.Context(), keeper.Terms{Until: u}))}
 	}
 	for _, c := range []struct {
 		name  string

@@ -221,7 +221,7 @@ type conformed struct {
 }
 
 func (m conformed) queue(c *headwaiter.Client) waitqueue.Queue {
-	return c.Queue(lua.Redlock, m.Name(), waitqueue.DefaultTerms())
+	return (*waitqueue.Client)(c).Queue(lua.Redlock, m.Name(), waitqueue.DefaultTerms())
 }
 
 // Waiting is how many wait at a majority of the nodes at least.

@@ -8,33 +8,34 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/calls"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
 // electLocked makes the hold if a quorum of votes is certain and agrees on a token.
-func (c *call) electLocked(ctx context.Context) *lease.Keeper {
+func (c *call) electLocked(ctx context.Context) *keeper.Keeper {
 	token, ok := c.agreeLocked()
 	if !ok {
 		return nil
 	}
 	if c.m.set.maxHold > 0 {
-		slept := lease.Slept() // First: what is slept from here on must show.
-		c.limit = lease.Until{Deadline: time.Now().Add(c.m.set.maxHold), Slept: slept, Cause: lease.ErrMaxHold}
+		slept := keeper.Slept() // First: what is slept from here on must show.
+		c.limit = keeper.Until{Deadline: time.Now().Add(c.m.set.maxHold), Slept: slept, Cause: lease.ErrMaxHold}
 	}
 	u, votes := c.untilLocked()
 	if votes < c.m.quorum {
 		return nil
 	}
-	keeper := lease.New(ctx, lease.Terms{
+	k := keeper.New(ctx, keeper.Terms{
 		Name:  c.m.label(),
 		Token: token, Until: u, Waited: time.Since(c.begun), Release: c.release, Unlock: c.unlock, Key: c.m.held,
-		Stall: lease.NewStall(c.m.set.maxStall),
+		Stall: keeper.NewStall(c.m.set.maxStall),
 	})
-	if keeper.Overdue() {
+	if k.Overdue() {
 		return nil // A renewal makes it longer, or the votes are lost.
 	}
-	c.keeper = keeper
-	c.timer = time.AfterFunc(c.pace(time.Until(c.keeper.Lease().Deadline())), c.watch)
+	c.keeper = k
+	c.timer = time.AfterFunc(c.pace(time.Until(c.keeper.Deadline())), c.watch)
 	for i := range c.votes {
 		c.retryLocked(i)
 	}
@@ -47,18 +48,18 @@ const drift = 2 * time.Millisecond
 
 // untilLocked returns how long the votes that are certain make a quorum, and how many there are: to the earliest
 // deadline of the quorum that lasts longest. What the machine slept counts from when that vote was asked for, or renewed.
-func (c *call) untilLocked() (u lease.Until, votes int) {
-	var few [8]lease.Until
+func (c *call) untilLocked() (u keeper.Until, votes int) {
+	var few [8]keeper.Until
 	ends := few[:0]
 	for i := range c.votes {
 		if v := &c.votes[i]; v.certainLocked() {
-			ends = append(ends, v.lease.Until())
+			ends = append(ends, (*keeper.Keeper)(v.lease).Until())
 		}
 	}
 	if len(ends) < c.m.quorum {
 		return u, len(ends)
 	}
-	slices.SortFunc(ends, func(a, b lease.Until) int { return awake(b).Compare(awake(a)) })
+	slices.SortFunc(ends, func(a, b keeper.Until) int { return awake(b).Compare(awake(a)) })
 	u = ends[c.m.quorum-1]
 	u.Deadline = u.Deadline.Add(-drift)
 	if !c.limit.Deadline.IsZero() && awake(c.limit).Before(awake(u)) {
@@ -68,7 +69,7 @@ func (c *call) untilLocked() (u lease.Until, votes int) {
 }
 
 // awake is an end by a clock that goes on while the machine sleeps: two of them can be compared.
-func awake(u lease.Until) time.Time { return u.Deadline.Add(u.Slept) }
+func awake(u keeper.Until) time.Time { return u.Deadline.Add(u.Slept) }
 
 // pace is in how long to look at the deadline again: a third of what is left of it, but at least a millisecond if so much
 // is left, and at most a sixth of the lease. Votes are renewed at a third of their lease, so there are two looks to a
@@ -98,13 +99,13 @@ func (c *call) keepLocked(cause error) {
 		c.loseLocked(lease.ErrExpired) // Or released, or the maximum: then that is the cause already.
 		return
 	}
-	c.timer.Reset(c.pace(time.Until(c.keeper.Lease().Deadline())))
+	c.timer.Reset(c.pace(time.Until(c.keeper.Deadline())))
 }
 
 // loseLocked ends the hold as lost, and gives back what is left of it.
 func (c *call) loseLocked(cause error) {
 	c.keeper.Lose(cause)
-	ended := context.Cause(c.keeper.Lease().Context())
+	ended := context.Cause(c.keeper.Context())
 	if errors.Is(ended, lease.ErrReleased) {
 		return // The release has begun, and does the rest.
 	}

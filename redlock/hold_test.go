@@ -23,7 +23,7 @@ import (
 // force takes the vote of a node away.
 func force(t *testing.T, c *headwaiter.Client, name string) {
 	t.Helper()
-	require.NoError(t, kit.Err(c.Queue(lua.Redlock, name, waitqueue.DefaultTerms()).ForceRelease(soon(t), 0)))
+	require.NoError(t, kit.Err((*waitqueue.Client)(c).Queue(lua.Redlock, name, waitqueue.DefaultTerms()).ForceRelease(soon(t), 0)))
 }
 
 func TestAHoldLastsAsLongAsAMajorityStandsForIt(t *testing.T) {
@@ -124,7 +124,7 @@ func TestAHoldByATryGetsTheOtherVotesToo(t *testing.T) {
 	all := servers(t, 3)
 	clients := dial(t, all)
 	m := mutex(t, clients, headwaiter.WithLease(lasts))
-	split := kit.Got(dial(t, all)[1].Queue(lua.Redlock, kit.Name(t), waitqueue.DefaultTerms()).Acquire(soon(t)))(t)
+	split := kit.Got((*waitqueue.Client)(dial(t, all)[1]).Queue(lua.Redlock, kit.Name(t), waitqueue.DefaultTerms()).Acquire(soon(t)))(t)
 	held := kit.Got(m.TryLock(soon(t)))(t)
 	kit.Release(t, split)
 	kit.Eventually(t, "the vote of the node that was busy", func() bool {
@@ -269,7 +269,7 @@ func raised(t *testing.T, q waitqueue.Queue, client string, from, to uint64) wir
 
 func TestATokenRisesOnlyForTheHoldThatItIsNamedBy(t *testing.T) {
 	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
-		q := c.Queue(lua.Redlock, kit.Name(t), waitqueue.Terms{Lease: 2 * time.Second})
+		q := (*waitqueue.Client)(c).Queue(lua.Redlock, kit.Name(t), waitqueue.Terms{Lease: 2 * time.Second})
 		l := kit.Got(q.Acquire(soon(t)))(t)
 		raise := func(client string, from, to uint64) wire.Status { return raised(t, q, client, from, to) }
 		token := func() uint64 { return kit.Got(strconv.ParseUint(s.Text("HGET", keys(t).Lock, "token"), 10, 64))(t) }
@@ -300,12 +300,12 @@ func TestATokenRisesOnlyForTheHoldThatItIsNamedBy(t *testing.T) {
 func TestTheTokenAfterOneThatHasRisenIsTheNext(t *testing.T) {
 	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
 		terms := waitqueue.Terms{Lease: 10 * time.Second}
-		q, other := c.Queue(lua.Redlock, kit.Name(t), terms), kit.Dial(t, s).Queue(lua.Redlock, kit.Name(t), terms)
+		q, other := (*waitqueue.Client)(c).Queue(lua.Redlock, kit.Name(t), terms), (*waitqueue.Client)(kit.Dial(t, s)).Queue(lua.Redlock, kit.Name(t), terms)
 		l := kit.Got(q.Acquire(soon(t)))(t)
 		next := kit.Joins(t, 1, other.Acquire, func(ctx context.Context) (lease.Info, error) { return q.Inspect(ctx) })
 		risen := l.Token() + uint64((5 * time.Second).Microseconds())
 		require.Equal(t, wire.Granted, raised(t, q, c.ID(), l.Token(), risen))
-		waitqueue.Above(c, risen)
+		waitqueue.Above((*waitqueue.Client)(c), risen)
 		l = kit.Next(t, l, next)
 		require.Equal(t, risen+1, l.Token())
 		kit.Release(t, l)
@@ -330,14 +330,14 @@ func TestANodeKeepsATokenThatIsAheadOfItsClock(t *testing.T) {
 func TestARaisedVoteDoesNotOutliveItsKey(t *testing.T) {
 	kit.BubbleTwo(t, func(t *testing.T, s *redistest.Embedded, c, o *headwaiter.Client) {
 		terms := waitqueue.Terms{Lease: 10 * time.Minute}
-		q := c.Queue(lua.Redlock, kit.Name(t), terms)
+		q := (*waitqueue.Client)(c).Queue(lua.Redlock, kit.Name(t), terms)
 		l := kit.Got(q.Acquire(t.Context()))(t)
 		synctime.Pass(11 * time.Minute)
 		require.Equal(t, wire.Granted, raised(t, q, c.ID(), l.Token(), uint64(kit.ServerTime(s))))
 		require.Greater(t, time.Duration(s.Int("PTTL", keys(t).Lock))*time.Millisecond, time.Until(l.Deadline()))
 		synctime.Pass(90 * time.Second)
 		require.NoError(t, l.Context().Err())
-		require.ErrorIs(t, kit.Err(o.Queue(lua.Redlock, kit.Name(t), terms).Try(t.Context())), lease.ErrBusy)
+		require.ErrorIs(t, kit.Err((*waitqueue.Client)(o).Queue(lua.Redlock, kit.Name(t), terms).Try(t.Context())), lease.ErrBusy)
 		kit.Release(t, l)
 	})
 }

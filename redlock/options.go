@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/option"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -19,28 +20,18 @@ type settings struct {
 	trustful bool // a node that has just started is believed
 }
 
-// An Option sets how a [Mutex] is asked for and held: those of package headwaiter that have this mark,
-// [WithTimeout] and [WithoutSafeRestart]. All who use a name should use the same options. The least lease is [MinLease].
-type Option interface {
-	Apply(*waitqueue.Terms)
-	ForRedlock()
-}
-
-// own is an option of this package.
-type own func(*settings)
-
-func (own) Apply(*waitqueue.Terms) {}
-
-func (own) ForRedlock() {}
+// An Option sets how a [Mutex] is asked for and held. It takes WithLease, WithMaxHold, WithMaxStall, WithMaxWait and
+// WithPriority of package headwaiter, [WithTimeout] and [WithoutSafeRestart]. All who use a name should use the same options. The least lease is [MinLease].
+type Option interface{ option.Redlock }
 
 // WithTimeout sets how long a node may take to answer before it counts as one that does not. It should be small
 // against the lease and several round trips long. The default is a twentieth of the lease, from 50 ms to 1 s.
-func WithTimeout(d time.Duration) Option { return own(func(s *settings) { s.timeout = d }) }
+func WithTimeout(d time.Duration) Option { return option.Set(func(s *settings) { s.timeout = d }) }
 
 // WithoutSafeRestart believes a node that came up less than a lease ago, which may have forgotten a vote: then the
 // restart of one node can let two hold. The default is that such a node has no vote until a lease is over; see
 // [headwaiter.WithSafeRestart]. It is for servers that do not answer INFO.
-func WithoutSafeRestart() Option { return own(func(s *settings) { s.trustful = true }) }
+func WithoutSafeRestart() Option { return option.Set(func(s *settings) { s.trustful = true }) }
 
 const (
 	// MinLease: what is shorter leaves no time for nodes that are slow.
@@ -53,12 +44,7 @@ const (
 
 func with(opts []Option) settings {
 	t := waitqueue.With(opts)
-	s := settings{lease: t.Lease, maxHold: t.MaxHold, maxStall: t.MaxStall, maxWait: t.MaxWait, priority: t.Priority}
-	for _, o := range opts {
-		if set, ok := o.(own); ok {
-			set(&s)
-		}
-	}
+	s := option.Apply(settings{lease: t.Lease, maxHold: t.MaxHold, maxStall: t.MaxStall, maxWait: t.MaxWait, priority: t.Priority}, opts)
 	if s.timeout == 0 {
 		s.timeout = min(max(s.lease/timeoutShare, leastTimeout), mostTimeout)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/calls"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -36,7 +37,7 @@ type Mutex struct {
 
 // A node is one of the servers.
 type node struct {
-	client *headwaiter.Client
+	client *waitqueue.Client
 	queue  waitqueue.Queue
 }
 
@@ -55,7 +56,8 @@ func New(clients []*headwaiter.Client, name string, opts ...Option) *Mutex {
 	ids := make([]string, 0, len(clients))
 	for _, c := range clients {
 		if c != nil {
-			m.nodes = append(m.nodes, node{c, c.Queue(lua.Redlock, name, m.set.terms())})
+			client := (*waitqueue.Client)(c)
+			m.nodes = append(m.nodes, node{client, client.Queue(lua.Redlock, name, m.set.terms())})
 			ids = append(ids, c.ID())
 		}
 	}
@@ -136,7 +138,7 @@ func (m *Mutex) acquire(ctx context.Context, try bool) (*lease.Lease, error) {
 	if ctx.Err() != nil {
 		return nil, &lease.WaitError{Place: -1, Err: calls.WhyEnded(ctx)}
 	}
-	if l, ok := ctx.Value(m.held).(*lease.Lease); ok && l.Context().Err() == nil {
+	if k, ok := ctx.Value(m.held).(*keeper.Keeper); ok && !k.Overdue() {
 		return nil, lease.ErrDeadlock
 	}
 	ctx, free, err := calls.InTime(ctx, m.set.maxWait)

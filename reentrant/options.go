@@ -1,11 +1,6 @@
 package reentrant
 
-import (
-	"github.com/headwaiter/headwaiter/waitqueue"
-)
+import "github.com/headwaiter/headwaiter/internal/option"
 
-// Option sets how a [Mutex] is asked for and held: those of package headwaiter that have this mark.
-type Option interface {
-	Apply(*waitqueue.Terms)
-	ForReentrant()
-}
+// Option sets how a [Mutex] is asked for and held. It takes all options of package headwaiter.
+type Option interface{ option.Reentrant }

@@ -28,7 +28,7 @@ type Mutex struct {
 // New names a lock. Nothing is sent; a name or an option that cannot be used is reported by the first
 // call of Lock or TryLock.
 func New(c *headwaiter.Client, name string, opts ...Option) *Mutex {
-	return &Mutex{queue: c.Queue(lua.Reentrant, name, waitqueue.With(opts)).Nested(waitqueue.Reenters)}
+	return &Mutex{queue: (*waitqueue.Client)(c).Queue(lua.Reentrant, name, waitqueue.With(opts)).Nested(waitqueue.Reenters)}
 }
 
 // Owner returns a context on whose behalf several calls may enter one hold, though none has the context of

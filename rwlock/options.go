@@ -1,11 +1,7 @@
 package rwlock
 
-import (
-	"github.com/headwaiter/headwaiter/waitqueue"
-)
+import "github.com/headwaiter/headwaiter/internal/option"
 
-// Option sets how a [RWMutex] is asked for and held: those of package headwaiter that have this mark.
-type Option interface {
-	Apply(*waitqueue.Terms)
-	ForRW()
-}
+// Option sets how a [RWMutex] is asked for and held. It takes all options of package headwaiter
+// except WithMinHold.
+type Option interface{ option.RWLock }

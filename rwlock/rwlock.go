@@ -30,7 +30,7 @@ type RWMutex struct {
 
 // New names a lock. Nothing is sent; a name or an option that cannot be used is reported by the first call.
 func New(c *headwaiter.Client, name string, opts ...Option) *RWMutex {
-	q := c.Queue(lua.RWLock, name, waitqueue.With(opts)).Nested(waitqueue.Reenters).
+	q := (*waitqueue.Client)(c).Queue(lua.RWLock, name, waitqueue.With(opts)).Nested(waitqueue.Reenters).
 		Says(nil, fmt.Sprint(wire.AllReaders))
 	return &RWMutex{read: q.For(wire.Read, 1), write: q.For(wire.Write, wire.AllReaders)}
 }

@@ -277,7 +277,7 @@ func TestKeysLiveForATokenThatWasHandedOn(t *testing.T) {
 		l := take(t, x, 1)
 		next := ask(t.Context(), y, 1)
 		kit.Waiting(t, 1, x.Inspect)
-		waitqueue.Above(a, uint64(kit.ServerTime(s)+time.Hour.Microseconds()))
+		waitqueue.Above((*waitqueue.Client)(a), uint64(kit.ServerTime(s)+time.Hour.Microseconds()))
 		kit.Release(t, l)
 		require.NoError(t, a.Shutdown(t.Context())) // It does not look after what it has handed on.
 		n := next.Value(t)

@@ -51,7 +51,7 @@ type Semaphore struct {
 func New(c *headwaiter.Client, name string, permits int64, opts ...Option) *Semaphore {
 	terms := waitqueue.With(opts)
 	terms.Shared = permits > 1
-	q := c.Queue(lua.Semaphore, name, terms).Nested(waitqueue.Independent).
+	q := (*waitqueue.Client)(c).Queue(lua.Semaphore, name, terms).Nested(waitqueue.Independent).
 		Says(nil, strconv.FormatInt(permits, 10))
 	return &Semaphore{queue: q, permits: permits, key: calls.Key(c, name), err: countable("a semaphore", permits)}
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/option"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/semaphore"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -41,13 +42,6 @@ type member struct {
 // joined has the members of this process. A permit that ends, with its client at the latest, takes itself out.
 var joined sync.Map // of member, by memberKey
 
-// terms are the terms of the locks, for a permit.
-type terms waitqueue.Terms
-
-func (p terms) Apply(t *waitqueue.Terms) { *t = waitqueue.Terms(p) }
-
-func (terms) ForSemaphore() {}
-
 func membersOf(c *headwaiter.Client, name string, stripes int, opts []Option) members {
 	locks, t := waitqueue.With(opts), waitqueue.DefaultTerms()
 	// Twice: a permit then always has more than a lease of a lock left, also just before it is renewed, if all that
@@ -56,7 +50,8 @@ func membersOf(c *headwaiter.Client, name string, stripes int, opts []Option) me
 	t.Fixed = true  // Another number is another set of locks.
 	t.Untold = true // A permit lasts as long as its client, and is no hold of the caller's.
 	t.Replicas, t.ReplicasTimeout, t.OnDisk, t.SafeRestart = locks.Replicas, locks.ReplicasTimeout, locks.OnDisk, locks.SafeRestart
-	return members{memberKey{c, name}, stripes, semaphore.New(c, name+":stripes", int64(stripes)*permitsEach, terms(t))}
+	exactly := option.Set(func(of *waitqueue.Terms) { *of = t })
+	return members{memberKey{c, name}, stripes, semaphore.New(c, name+":stripes", int64(stripes)*permitsEach, exactly)}
 }
 
 // join sees to it that the client has a permit that says how many stripes there are. A try does not wait for it.

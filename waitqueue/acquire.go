@@ -146,8 +146,8 @@ func (w *wait) awaitEnd(ctx context.Context) {
 	}
 }
 
-// A todo is what a call does next, and what it needs for that.
-type todo struct {
+// A plan is what a call does next, and what it needs for that.
+type plan struct {
 	core.Step
 	ask   *ask            // for Ask: the request, which has begun; nil if it has not
 	wake  <-chan struct{} // for Sleep
@@ -158,7 +158,7 @@ type todo struct {
 // run does what the core says until the call holds or cannot.
 func (w *wait) run() (*lease.Lease, error) {
 	e := w.entry
-	var do todo
+	var do plan
 	for alone := false; ; {
 		if do.Do == core.Go {
 			ended := w.ctx.Err() != nil
@@ -168,7 +168,7 @@ func (w *wait) run() (*lease.Lease, error) {
 			alone = false
 		}
 		now := do
-		do = todo{}
+		do = plan{}
 		switch now.Do {
 		case core.Enter:
 			l, err := e.reenter(w.ctx, ticketOf(&now.Hold.Ticket.Call).hold, w.queue)
@@ -209,7 +209,7 @@ func (w *wait) run() (*lease.Lease, error) {
 }
 
 // nextLocked returns what the call does next, and begins it, within an input. ended: the context of the call has ended.
-func (w *wait) nextLocked(x *turn, ended, alone bool) (do todo) {
+func (w *wait) nextLocked(x *turn, ended, alone bool) (do plan) {
 	t, e := w.ticket, w.entry
 	do.Step, do.place = e.lock.Next(&x.Input, &t.Ticket, ended, alone), t.Place
 	switch {
@@ -224,7 +224,7 @@ func (w *wait) nextLocked(x *turn, ended, alone bool) (do todo) {
 }
 
 // request sends one acquire request, which may have begun, and returns what the call does next.
-func (w *wait) request(q *ask) todo {
+func (w *wait) request(q *ask) plan {
 	do, err := w.send(q)
 	if err != nil && w.ctx.Err() == nil {
 		do.Step = w.retry(err)

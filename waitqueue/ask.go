@@ -37,7 +37,7 @@ type ask struct {
 // send sends one acquire request of a call, takes in the reply, and returns what the call does next. If the reply may be
 // slow, all of that is done in the background, and send comes back early if the context ends: the request stays in flight
 // until it is answered, and then the release of its ticket is sent again (R1).
-func (w *wait) send(q *ask) (todo, error) {
+func (w *wait) send(q *ask) (plan, error) {
 	e := w.entry
 	c, n := e.client, e.node()
 	var ahead []*outItem[sender]
@@ -46,11 +46,11 @@ func (w *wait) send(q *ask) (todo, error) {
 	} else {
 		var err error
 		if ahead, err = w.endsAhead(); err != nil {
-			return todo{}, err
+			return plan{}, err
 		}
 		if q = w.prepare(); q == nil {
 			c.ends.unclaim(e.node(), ahead)
-			return todo{}, nil // A message was faster, or the ticket is ending.
+			return plan{}, nil // A message was faster, or the ticket is ending.
 		}
 	}
 	q.takeAlong(ahead)
@@ -59,12 +59,12 @@ func (w *wait) send(q *ask) (todo, error) {
 		return w.replied(q, w.askFor(nil, q), true)
 	}
 	begun := false
-	do, err := conn.InBackground(w.ctx, c.servers, func() (todo, error) {
+	do, err := conn.InBackground(w.ctx, c.servers, func() (plan, error) {
 		begun = true
 		if w.ctx.Err() != nil {
 			c.ends.unclaim(e.node(), ahead)
 			w.unsent()
-			return todo{}, w.ctx.Err()
+			return plan{}, w.ctx.Err()
 		}
 		return w.replied(q, w.askFor(n, q), false)
 	})
@@ -84,7 +84,7 @@ func (w *wait) unsent() {
 
 // replied takes in the reply to an acquire request, or its lack. waits: its call waits for the next step here, whatever
 // happens.
-func (w *wait) replied(q *ask, res rueidis.RedisResult, waits bool) (todo, error) {
+func (w *wait) replied(q *ask, res rueidis.RedisResult, waits bool) (plan, error) {
 	e := w.entry
 	if len(q.ahead) > 0 {
 		w.endedAhead(q)
@@ -95,7 +95,7 @@ func (w *wait) replied(q *ask, res rueidis.RedisResult, waits bool) (todo, error
 }
 
 // onAcquireReply takes in the decoded answer.
-func (w *wait) onAcquireReply(q *ask, r *wire.Reply, err error, waits bool) (do todo) {
+func (w *wait) onAcquireReply(q *ask, r *wire.Reply, err error, waits bool) (do plan) {
 	e := w.entry
 	var refusal error
 	if err == nil {

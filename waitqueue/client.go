@@ -18,8 +18,7 @@ import (
 	"github.com/headwaiter/headwaiter/observe"
 )
 
-// A Client is one instance of the library: an identity, its connections, and what it holds and waits for.
-// It is safe for use by several goroutines; a process usually has one for each Redis.
+// A Client is a *headwaiter.Client as a primitive sees it: one converts to the other.
 type Client struct{ *client }
 
 // client is what a client knows. Its parts know it, and not the calls of users.
@@ -50,16 +49,12 @@ type client struct {
 	gone chan struct{} // closed when Close is over
 }
 
-// Dial connects to Redis and returns a client that owns its connections: one for commands, one for
-// renewals, and one that subscribes once it is needed. It checks that the server allows what the protocol
-// does, and says what is missing and which setting gives it.
+// Dial is headwaiter.Dial.
 func Dial(o Options) (*Client, error) {
 	return made(o, conn.Dial)
 }
 
-// New makes a client on the caller's connections, which Close leaves open. The options that rc was made
-// with should have DisableCache set; one connection (PipelineMultiplex -1) saves repeating requests that
-// may overtake each other. o.Redis is not used.
+// New is headwaiter.New.
 func New(rc rueidis.Client, o Options) (*Client, error) {
 	return made(o, func(o conn.Options) (*conn.Servers, error) { return conn.On(rc, o), nil })
 }
@@ -133,11 +128,8 @@ func (c *client) useLocked(u use) {
 	c.servers.Used(true)
 }
 
-// Stats counts what a client has done since it was made.
-type Stats = observe.Stats
-
-// Stats returns the counters as they are now.
-func (c *Client) Stats() Stats {
+// Stats returns what the client has done since it was made.
+func (c *Client) Stats() observe.Stats {
 	s := c.stats.Now()
 	s.Subscribes = c.servers.Subscribes.Load()
 	return s

@@ -18,15 +18,8 @@ func (c *Client) Close() error {
 	return c.Shutdown(ctx)
 }
 
-// Shutdown ends waits with [lease.ErrClosed] and holds with [lease.ErrClientClosed], gives back what was held, and
-// closes the connections if they are the client's own. It waits for the server to confirm that, until ctx ends, and
-// with the server away for as long as there is something to give back: until the leases are over that the server may
-// know of, and a few seconds longer after requests that were not answered. What was not confirmed is an error, and ends
-// with its lease. A second call waits for the first, until its own ctx ends.
-//
-// On connections of the caller's that are being made at that moment, Shutdown waits for rueidis to give that up, whatever ctx
-// says: as long as the time-out of its Dialer or its ConnWriteTimeout. On the client's own it ends that; a DialCtxFn of the
-// caller's is to return when its context ends.
+// Shutdown ends waits and holds, gives back what was held, and closes the client's own connections. It waits for the server
+// to confirm that, until ctx ends; package headwaiter says more.
 func (c *Client) Shutdown(ctx context.Context) error {
 	calls.Given(ctx)
 	c.mu.Lock()

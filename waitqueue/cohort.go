@@ -9,6 +9,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/core"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
@@ -261,12 +262,12 @@ type lent struct {
 // lend makes the lease of the call that uses the hold. Both mu and act are held.
 func (u *lent) lend(ctx context.Context, waited time.Duration) *lease.Lease {
 	q := u.ticket.queue
-	u.use.keeper = lease.New(ctx, lease.Terms{
+	u.use.keeper = keeper.New(ctx, keeper.Terms{
 		Name: names.Label(q.name), Token: u.UseToken, Waited: waited, Release: u.back, Engine: u, Key: q.held, Shared: q.terms.Shared,
-		Until: lease.Until(u.Lasts),
+		Until: keeper.Until(u.Lasts),
 	})
 	u.more = append(u.more[:0], &u.use)
-	return u.use.keeper.Lease()
+	return (*lease.Lease)(u.use.keeper)
 }
 
 // pass makes the lease of the next call. note is for it, from the call before. Both mu and act are held.
@@ -340,16 +341,16 @@ func (co *cohort) recall() {
 
 // Want is what the first Wanted of a lease does. It does nothing for a lease that was released since: the hold may be
 // kept, or be used by another call by now.
-func (u *lent) Want(of *lease.Lease) {
+func (u *lent) Want(of *keeper.Keeper) {
 	e := u.ticket.entry
 	x := e.begin()
-	if len(u.more) > 0 && u.use.keeper.Lease() == of {
+	if len(u.more) > 0 && u.use.keeper == of {
 		u.cohort.Want(&x.Input)
 	}
 	e.end(x)
 }
 
-// giveBack releases the hold, with the last token that was used, and returns what [lease.Terms] wants of a release. The
+// giveBack releases the hold, with the last token that was used, and returns what [keeper.Terms] wants of a release. The
 // follower that leads next, if there is one, goes on meanwhile. Its acquire request goes in the same round trip, before
 // the release, so it is in the queue when the queue is served. If there is nothing to send, or nobody waits for the
 // release, the follower sends its request itself.

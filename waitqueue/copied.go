@@ -23,14 +23,7 @@ func newIdentity() string {
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
-// Restored tells the client that the image of its process was restored, as from a snapshot of a virtual machine, and that
-// another copy of it may run. Call it as the first thing after the restore, in each copy, before anything is locked.
-//
-// The client draws a new identity ([Client.ID]) and makes new connections. What it held ends with the cause
-// [lease.ErrCopied], and calls that wait fail with it. Nothing of that is given back at the server, as it may be the other
-// copy's: if there is none, it lasts until its lease is over. Calls that begin later are those of the new identity.
-//
-// A copy that does not call it is found out when it makes its next connections, which ends the same way.
+// Restored draws a new identity, because the image of the process was restored; package headwaiter says more.
 func (c *Client) Restored() { c.copied(c.id()) }
 
 // copied gives the client a new identity, because another client has the old one.

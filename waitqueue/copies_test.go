@@ -23,7 +23,8 @@ import (
 func restored(t *testing.T, s redistest.Backend, c *headwaiter.Client) *headwaiter.Client {
 	t.Helper()
 	s.Do("DEL", lua.ClientKey("headwaiter", c.ID()))
-	other := kit.Got(waitqueue.Copy(c, headwaiter.Options{Redis: s.Option(), Name: "copy"}))(t)
+	made := kit.Got(waitqueue.Copy((*waitqueue.Client)(c), waitqueue.Options{Redis: s.Option(), Name: "copy"}))(t)
+	other := (*headwaiter.Client)(made)
 	t.Cleanup(func() { _ = other.Shutdown(context.Background()) })
 	require.Equal(t, c.ID(), other.ID())
 	return other
@@ -53,10 +54,10 @@ func TestACopyIsFoundOutByItsNewConnections(t *testing.T) {
 func TestACopyIsFoundOutWhereTheFirstIsIntroduced(t *testing.T) {
 	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
 		first := kit.Lock(t.Context(), fairlock.New(c, kit.Name(t)).Lock).Value(t)
-		copied := kit.Got(waitqueue.Copy(c, headwaiter.Options{Redis: s.Option()}))(t)
+		copied := kit.Got(waitqueue.Copy((*waitqueue.Client)(c), waitqueue.Options{Redis: s.Option()}))(t)
 		defer func() { _ = copied.Shutdown(context.Background()) }()
 		require.NotEqual(t, c.ID(), copied.ID())
-		require.ErrorIs(t, kit.Err(fairlock.New(copied, kit.Name(t)).TryLock(t.Context())), headwaiter.ErrBusy)
+		require.ErrorIs(t, kit.Err(fairlock.New((*headwaiter.Client)(copied), kit.Name(t)).TryLock(t.Context())), headwaiter.ErrBusy)
 		kit.Release(t, first)
 	})
 }
@@ -182,11 +183,11 @@ func TestACopyIsFoundOutAtEachNodeOfACluster(t *testing.T) {
 	t.Parallel()
 	s := redistest.Cluster(t)
 	c := kit.Dial(t, s)
-	copied := kit.Got(waitqueue.Copy(c, headwaiter.Options{Redis: s.Option()}))(t)
+	copied := kit.Got(waitqueue.Copy((*waitqueue.Client)(c), waitqueue.Options{Redis: s.Option()}))(t)
 	defer func() { _ = copied.Shutdown(context.Background()) }()
 	for _, name := range []string{"a", "b", "c", "d"} { // They are at all three.
 		held := kit.Lock(t.Context(), fairlock.New(c, name).Lock).Value(t)
-		l, err := fairlock.New(copied, name).TryLock(t.Context())
+		l, err := fairlock.New((*headwaiter.Client)(copied), name).TryLock(t.Context())
 		require.Error(t, err, "%v", l)
 		kit.Release(t, held)
 	}

@@ -1,25 +1,35 @@
-// Package waitqueue turns "you must wait" into a blocking call. It is the machinery under every primitive:
-// identity, connections, tickets, waiting, renewal. A primitive binds scripts to a name and has no loop,
-// goroutine, clock or key of its own.
+// Package waitqueue is for authors of primitives. Programs that lock need package headwaiter and a primitive such as
+// fairlock; README.md and docs/choose.md say which one, and docs/guarantees.md what it promises.
 //
-// # The protocol in one paragraph
+// The package turns "you must wait" into a blocking call: identity, connections, tickets, waiting, renewal. A primitive
+// binds scripts to a name, and has no loop, goroutine, clock or key of its own. Its New takes a *headwaiter.Client, which
+// it converts:
 //
-// Redis keeps, for each name, a hash (who holds, until when, the last fencing token) and a sorted set (the
-// queue: tickets by arrival). A call of Lock makes a ticket and asks. If nothing is held and nobody
-// waits, the reply is the hold. Otherwise the ticket is queued, and the call waits for a message on the
-// one channel that its client has for that name. A release frees the lock, finds the first ticket in the
-// queue whose client is alive, writes it down as the owner and publishes the grant, all in one script:
-// the message that wakes the waiter is the lock.
+//	queue := (*waitqueue.Client)(client).Queue(lua.Fairlock, name, waitqueue.With(opts))
+//	held, err := queue.Acquire(ctx)
 //
-// # The states of a ticket
+// The rest of this page is the algorithm: states, rules (R) and the invariants (I) that they keep. spec/README.md shows
+// what goes wrong without each rule.
 //
-//	idling ─► asking ─► held ─► ending ─► ended             nobody holds it: the reply is the hold
-//	          asking ─► waiting ─► held                     somebody does: a message brings the grant
-//	          asking ─► subscribing ─► waiting              its client is not subscribed yet: a check queues it
+// # The protocol
+//
+// Redis keeps two keys for a name. A hash has the owner, the end of its lease and the last fencing token. A sorted set
+// is the queue: tickets by arrival. A call of Lock makes a ticket and sends an acquire request. If nothing is held and
+// nobody waits, the reply is the grant. Otherwise the script queues the ticket, and the call waits for a message on the
+// channel that its client has for the name.
+//
+// A release frees the lock, finds the first ticket in the queue whose client is alive, records it as the owner, and
+// publishes the grant. One script does all of that. The message that wakes the waiter is the lock.
+//
+// # States of a ticket
+//
+//	idling ─► asking ─► held ─► ending ─► ended             nobody holds the name: the reply is the grant
+//	          asking ─► waiting ─► held                     somebody holds it: a message brings the grant
+//	          asking ─► subscribing ─► waiting              the client is not subscribed yet: a check queues the ticket
 //	                    waiting ─► confirming ─► held       the grant is old: a renewal says that it holds
-//	                               confirming ─► waiting    or that it does not
+//	                               confirming ─► waiting    the renewal says that it does not
 //
-// These are all the steps; no other is taken:
+// These are all the steps:
 //
 //	to           when                                                                from
 //	asking       an acquire request is sent                                          idling
@@ -35,288 +45,178 @@
 //	ended        the release was acknowledged or given up                            ending
 //	ended        the server has nothing of it                                        idling, asking
 //
-// idling: made, registered, nothing sent. asking: an acquire request is under way. subscribing: not queued, because its
-// client is not subscribed yet; queued by the check that follows the confirmation. waiting: queued. confirming:
-// granted so long ago that a renewal must say whether it still holds. held: the caller has the lease.
-// ending: the script that takes it out of the queue, or frees what it holds, is under way. ended: forgotten.
-// A call that waits for an event has other states: see Events.
-//
 // # Words
 //
-//	client        one instance of the library: an identity, and the connections that all its calls share
-//	site          what a client knows of one name; its core decides. An entry is the site of a name that can be held, a watch
-//	              the site of a name with an event
-//	core          the rules for one name, without clock, goroutine or I/O: internal/core for locks, internal/event for events
-//	input         a step of a call, a reply, a message or a timer, as the core takes it in
-//	effect        what the core has the site do after an input: send a request, wake a call, set a timer
-//	ticket        one waiting call, as its client and Redis know it
-//	queue, head   the tickets of a name by arrival, and the first of them
-//	arrival       the place of a ticket in the order: server time in µs, made unique
-//	bound         how many may wait where a ticket comes that has had no place yet; else it is refused
-//	ask           an acquire request, for a hold or for a place in the queue; a try is an ask that keeps no place
-//	grant         ownership that is given to a ticket, in a reply or by a message
-//	grant lease   how long a grant by message lasts until its holder renews it for the first time
-//	hand-off      a release and the grant to the next ticket, in one script
-//	hold          what a ticket has from its grant to its end
-//	lease         how long a hold lasts unless it is renewed; also the handle that Lock returns
-//	share         one lease of a hold that was entered again; a plain hold has one share
-//	token         the fencing token of a hold: each is higher than all before it
-//	floor         the highest token that a client has seen: scripts give higher ones
-//	end           a release request, the last of a ticket: of a hold, of a call that gives up, of a grant that is given back
-//	outbox        the ends for a node that nobody waits for; an ask takes along those that it must not overtake
-//	backoff       the time before a request is repeated that was not answered; it doubles
-//	in doubt      said of a request without an answer, which may still run; nothing is forgotten before it cannot
-//	not-after     until when an attempt of a request may run, in server time; each repetition has a later one
-//	check, look   a poll: the client asks what has become of its tickets, in case a message was lost; an ask in mode look
-//	              is none, it takes what is free and does not queue
-//	subscribed    the subscription of a site is confirmed, and not suspicious: the client hears
-//	deaf          not subscribed: the subscription is not confirmed, or suspicious (R10). A ping is the message that the client
-//	              then sends to itself; when it comes back, as an echo, the subscription is verified
-//	polls         of a client without subscriptions: it looks so often that it finds its grants in time
-//	suspect       a client that let a lease or a grant run out, and was not heard of since, for some minutes
-//	attempt       one sending of a request; the pauses between attempts are a backoff
-//	timers        the heap of timers of a client
-//	margin        how long before the server a holder ends its lease, by its own clock
-//	cohort        calls of a client that use one hold, one after the other; its leader asks, its followers wait for the leader
-//	claim         a call that goes step by step; it asks when its turn has come
-//	use           what one call has of a hold; a plain hold has one use
-//	transit       where a hold is that was handed over and not adopted yet: it is in nobody's hand
-//	kept, idle    a hold is kept by its client from one use to the next, and idle in between
-//	recalled      said of a hold that is kept, once its client knows that somebody waits
-//	acknowledged  said of a grant, once all is there that its call also wants: replicas have it, the server has forgotten nothing
-//	event         what a latch, a barrier or an election waits for; its generation says which one
+//	site          what a client has of one name: an entry for a lock, a watch for an event
+//	core          the rules for one name, without clock, goroutine or I/O (internal/core, internal/event)
+//	arrival       a ticket's place in the order: server time in µs, made unique
+//	grant lease   how long a grant by message lasts until its client renews it
+//	acquire       the request for a hold or a place in the queue (script ask)
+//	release       the last request of a ticket (script end)
+//	check         a poll: what has become of the client's tickets?
+//	not-after     the server time after which a request changes nothing
+//	ping          a message of a client to itself: its return verifies the subscription
+//	suspect       a client that let a grant or a lease run out, for some minutes or until it is heard
+//	cohort        calls of one client that use one hold in turn: the leader asks, the followers wait for it
+//	idle          of a hold that its client keeps, between two uses
+//
+// # Rules
+//
+//	R1  Requests of one ticket take effect in the order in which they were sent. If an earlier one may still run, the
+//	    release is sent again after it cannot. Otherwise a late request takes the lock for a call that has gone.
+//	R2  A channel has one state machine on each connection. A subscription begins after the previous one has ended,
+//	    and a ticket queues once it is confirmed. A connection serves until its successor has confirmed all channels.
+//	    Otherwise a grant is published to nobody.
+//	R3  A script that frees a hold, removes or requeues a ticket, or finds an ended lease serves the queue
+//	    (queue.advance) before it decides anything else. Otherwise waiters are stranded, or a new call overtakes them.
+//	R4  A script asks whether the client of the head is subscribed (PUBSUB NUMSUB) before it grants. The number that
+//	    PUBLISH returns is no proof: a subscriber at a replica gets the message and is not counted.
+//	R5  The reply grants a head of the calling client, subscribed or not. Otherwise a client that is not counted is
+//	    never served.
+//	R6  If a script finds two or more clients without a subscriber and none with one, it drops nobody: the server has
+//	    lost its subscriptions. The lock stays free for the clients' checks for one grant lease. Otherwise all lose
+//	    their places.
+//	R7  Acquire requests and checks carry a not-after. Otherwise a forgotten request takes the lock later.
+//	R8  A client knows a ticket from before its first request until its last release is acknowledged. A waiting ticket
+//	    takes a grant; a confirming one takes a newer grant. A ticket that holds or is ending drops it: to give back a
+//	    late grant would free the present hold. After a grant that ran out the ticket has another number. A grant to
+//	    an unknown ticket is given back, by its token.
+//	R9  Release, leaving the queue and giving back are one operation: out of the queue, free if it was the owner, then
+//	    serve the queue. So a client need not know which applies.
+//	R10 A client that missed a message, let a grant or a lease run out, or whose subscribed ticket was out of the
+//	    queue twice, counts as not subscribed until a new connection has carried a ping. Meanwhile only its checks
+//	    take a lock. So a broken subscription costs others one grant lease, not one each turn.
+//	R11 One script hands a hold over: another ticket replaces the owner's, with a higher token. In transit, before it
+//	    is adopted, no client has the owner's ticket, for one grant lease at most. Whoever knows the secret adopts the
+//	    hold, once. The giver's context ends before the request is sent; the adopter holds after the answer. So two
+//	    processes never hold at once.
 //
 // # Invariants
 //
-// The rules that a search through the states of an earlier protocol found missing. Code and scripts
-// cite them by number; spec/README.md shows what goes wrong without each.
-//
-//	R1  Requests about one ticket take effect in the order of their sending, or the later ones are repeated
-//	    until they did: one connection carries the commands of a node, and the end of a ticket is sent
-//	    again after whatever was in flight for it has been answered or can no longer run.
-//	R2  On each connection a channel has one state machine. A subscription goes out only after the end of the
-//	    one before, and a ticket queues only when the present one is confirmed. A connection that is replaced
-//	    goes on until the next one has confirmed all that is wanted.
-//	R3  Whatever frees, removes, queues again or finds something over its time serves the queue
-//	    (queue.advance) before it decides anything else.
-//	R4  Whether a head can hear is asked (PUBSUB NUMSUB) before it is granted. What PUBLISH answers is no
-//	    proof of anything.
-//	R5  A head that belongs to the calling client needs no subscriber. It is granted in the reply.
-//	R6  A pass that finds two or more clients without a subscriber and none with one drops nobody: it is
-//	    the server's subscriptions that are gone, not the clients. A mark keeps the lock free for
-//	    one grant lease, and the clients take it by their own checks.
-//	R7  Every ask and check carries a not-after in server time. Run later, it changes nothing.
-//	R8  A ticket is known locally from before its first ask until the last of its ends is acknowledged. A
-//	    notice of a grant is taken by a ticket that waits, and by one that confirms an older grant. It is
-//	    dropped by one that holds or is ending: to give back a late notice would free what is held now. A
-//	    ticket whose grant ran out goes on under another number. Only for a ticket that is unknown a notice
-//	    is given back, by its token.
-//	R9  Release, leaving and giving back are one operation: the ticket's end. Out of the queue, and freed
-//	    if it was the owner, then the queue is served.
-//	R10 A client that missed a message, that let a grant or a lease run out, or whose ticket was out of the queue
-//	    a second time though its subscription stood, is deaf until a new connection has carried an echo. Its tickets
-//	    are not in the queue meanwhile: only its own checks may take a lock.
-//
-//	R11 A hold moves by one script: the owner's ticket is exchanged for another, with a higher token. In transit
-//	    the owner is a ticket that nobody has, for one grant lease, which no repetition prolongs; it ends like
-//	    any other. Only who knows its secret takes the hold out, once. Who gives a hold has ended its context
-//	    before that is sent; who adopts it holds when the answer is there.
-//
-// What they are there to keep:
-//
-//	I1  By the server's time there is one owner at a time, and no grant before the end of the one before.
-//	I2  Tokens rise: over release, expiry, FLUSHALL, an empty restart, a clock that steps back. A token is the server's
-//	    time in µs, or one above the last, or above the client's floor, whichever is highest (lua/lib/rules.lua). So a key
-//	    lives until its token is no longer ahead of the clock, for a day at the most. Readers that hold together may share
-//	    one. Where it does not hold: the server has lost the last token, its clock shows an earlier time, and the client has not
-//	    seen it. That takes a failover to a slow clock, a restart without data while the token is ahead of
-//	    the clock, or a step back after the key has expired.
-//	I3  Only the head is granted, and the order is by arrival. A ticket that was skipped keeps its
-//	    arrival and comes back with it.
-//	I4  A holder's context has ended, by its own clock, before the server ends its lease.
-//	I5  A state that waits has a timer that ends in a check.
-//	I6  Every key expires about a minute after the last thing that could need it; latches and barriers after
-//	    their lifetime, a semaphore whose number is not the stated one after 30 days, a history after a day, the mark of a
-//	    server's run after a week.
-//	I7  A script does a bounded amount of work and says when there is more.
-//	I8  Every script may run twice for the same ticket with the result of running once.
+//	I1  By the server's time there is one owner at a time.
+//	I2  Tokens rise: after release, expiry, FLUSHALL, an empty restart, a step back of the clock. A token is the
+//	    highest of the server's time in µs, one above the last token, and one above the highest that the client has
+//	    seen (lua/lib/rules.lua). So a key lives until the clock has passed its token, a day at most. Readers may
+//	    share a token. It fails only if the server has lost the last token, its clock is behind it, and the client has
+//	    not seen it.
+//	I3  Only the head is granted, in the order of arrivals. A skipped ticket comes back with its arrival.
+//	I4  A holder's context ends, by its own clock, before the server ends its lease.
+//	I5  A ticket that waits has a timer that leads to a check.
+//	I6  Keys expire about a minute after the last thing that could need them. Exceptions: latches and barriers (their
+//	    lifetime), a semaphore that was resized (30 days), a history (a day), the mark of a server's run (a week).
+//	I7  A script does a bounded amount of work, and says when there is more.
+//	I8  A script that runs twice for the same ticket has the result of running once.
 //
 // # What failure does
 //
-// Of clusters, see below.
-//
-//	the holder dies               its lease runs out; the next is granted by the first look after that
-//	it dies as it hands over      either the hold is in transit, or its lease runs out
-//	nobody adopts a hold          it is in transit for one grant lease, and the next is granted by the first look
-//	                              after that: the head was told when to look
-//	the head dies                 nobody subscribes to its channel: skipped in the script that would grant
-//	the head is stopped           it gets the grant, lets it lapse after the grant lease, and is a suspect:
-//	                              its other tickets are passed over without asking
-//	the message is lost           the next check finds it, after about two seconds, or later where more than 400 wait;
-//	                              if the grant has lapsed by then, the ticket queues again with its arrival
-//	the reply is lost             the same request again has the same answer (I8); if its caller gives up, the release is
-//	                              sent at once, and again when the request can run no more (R1, R7)
-//	the request arrives late      refused by its not-after (R7); before that, the second release frees what it took (R1)
-//	the connection is cut         subscriptions are made again, and each confirmation is followed by a check
-//	no connection can be made     one is tried at once, then at most two a second for all that a client does at a node
-//	the address leads elsewhere   as a server that forgets; a subscription at the old server is not counted
-//	                              there, so the ticket is skipped, and skipped again: then its client is deaf
-//	the server refuses writes     for lack of replicas, or because it cannot save: ends are repeated and queued tickets
-//	                              wait. A new call waits for replicas, and fails at once where the server cannot save
-//	the server forgets            holders are told by their renewals, waiters queue again with their arrivals
-//	the clock of the server steps forward: leases end early and the holders are told by their renewals;
-//	                              back: a lease that ends later than it could is cut to its length
+//	the holder dies         its lease runs out; the next check grants the head
+//	the head is frozen      its grant runs out; it is a suspect, and its other tickets are skipped unasked
+//	a message is lost       a check finds the grant after about two seconds, later if more than 400 wait
+//	another server answers  it forgets everything; tickets are skipped twice, then R10 applies
+//	writes are refused      releases are repeated, queued tickets wait
+//	the server forgets      renewals tell the holders; waiters queue again with their arrivals
+//	its clock steps         forward: leases end early; back: a lease is cut to its length
 //
 // # Several holders
 //
-// Where several may hold, the hash has the number of permits and a field for each hold, and a second sorted
-// set has the holders by the ends of their leases. What is said above of the owner goes for each of them: a
-// lease, a token, an expiry of its own. A release serves the queue for as long as its heads fit, and stops at
-// the first that does not (I3), so a large request is not starved; all that one client is granted in a script
-// goes in one message. More than the limit is refused, also when the limit falls while a ticket waits.
+// The hash has a field for each hold, and a second sorted set has the ends of their leases. A release grants heads while
+// they fit, and stops at the first that does not (I3), so a large request gets its turn. A request for more than the
+// limit is refused.
 //
-//	I9  The permits of leases that have not ended never exceed the limit, except just after the limit was
-//	    lowered.
+//	I9  The permits of leases that have not ended never exceed the limit, except just after the limit was lowered.
 //
-// # Queues that end
+// # Queue limits
 //
-// A call may have a bound: how many may wait. Its ask is refused where the queue has no room for it, and leaves nothing.
-// The script has served the queue before it decides (R3). Where it would refuse, it looks at the tickets from the head on:
-// tickets of dead clients leave the queue, except where R6 keeps them. What a look has found counts for 50 ms, or for 500 µs
-// a ticket if that is more, so that refusals stay cheap. A client that cannot hear yet is refused at its first ask, or by the
-// check that would queue its ticket.
+// A call may say how many may wait; in a full queue its request is refused, and leaves nothing. The script first serves
+// the queue (R3) and removes dead clients' tickets from the head on. What it found counts for 50 ms or more.
 //
-//	I11 A ticket is refused only before it has had a place that its client knows of, and only where as many tickets of
-//	    living clients wait as its limit says. No ticket gets its first place beyond its limit.
+//	I11 A ticket is refused only before its client knows of a place, and only if as many tickets of living clients
+//	    wait as its limit says. No ticket gets its first place beyond its limit.
 //
-// # Entering again
+// # Entering again, handing over
 //
-// A hold has one lease, or several where it is entered again by a call whose context comes from it. That is
-// a matter of the client alone; the server has one hold with one token, whose number of entries the renewals
-// tell. The end of the last lease is the end of the ticket; a loss ends them all.
+// A call whose context comes from a hold may enter that hold: it gets a further lease. Only the client knows; renewals
+// tell Redis the number of entries. The last release counts; a loss ends all leases.
 //
-// # Handing over
+// A hold goes to another process by a text that its holder passes on: it names the lock and a secret of 128 bits. Redis
+// has a digest of the secret (R11). If the hold was lost before, a plain release follows, as a late acquire request may
+// have taken the lock again.
 //
-// A hold can go to another process, by a text that its holder passes on in a way of its own: it names the lock, and has
-// a secret of 128 bits. The owner in Redis is a ticket of kind t meanwhile, with the digest of the secret in place of a
-// number (R11). To adopt it is an ask that names that ticket: it is repeated under its own ticket until there is an answer,
-// and given up like any other. To hand over is the end of a ticket: it is repeated for as long as the lease lasts, and the
-// text is good from the first of them on that Redis has run. If it finds that the hold is gone, the usual end follows it: an
-// old ask may have taken the lock again for that ticket.
+// # Knowing that somebody waits
 //
-// # A holder that wants to know
+// At a holder's wish its next renewal looks at the queue: it says who waits, or leaves a mark at the hold. The script
+// that queues the first ticket removes the mark and sends one message. A renewal that finds no mark looks again.
 //
-// A holder may ask to be told when somebody waits for what it has. Its next renewal names the key of the queue too: if
-// somebody waits, its answer says so; else it leaves a mark at the hold. The script that queues the first ticket finds the
-// mark, takes it away, and sends one message to the client, on its wake channel, however many come. Later renewals leave
-// out the queue as long as they find the mark; where it is gone the message was sent, and perhaps lost, so the next one looks at
-// the queue again. A client that has not heard for a while looks at once. A renewal that fails with the key of the queue
-// is sent without it: to know is not worth the hold.
+//	I12 A holder that has asked is told by a message of the script that queues the first ticket, or by its next
+//	    renewal, while a ticket is queued. No hold, order or token changes by that.
 //
-//	I12 A holder that has asked is told that somebody waits by a message of the script that queues the first, or
-//	    by its own next renewal, as long as there is a ticket in the queue: the ticket of a client which is deaf is there
-//	    for a moment. Nothing else changes by that: no hold, no order, no token.
+// # Cohorts and kept holds
 //
-// # A hold that is kept
+// A client may pass a hold from call to call, and keep it in between, without a request. For Redis that is one hold,
+// whose ticket reserves tokens. Once the client knows that somebody waits it gives the hold back: at once if it is idle,
+// otherwise after the call. Renewals of an idle hold are for the grant lease.
 //
-// A client may keep a hold after a call has given it back, for the next call of its own, which takes it up by the next
-// token without asking the server. For the server it is one hold, whose ticket says how many tokens it may come to, and that
-// it is kept. Its holder wants to know that somebody waits, all the time: when the message comes the hold is given back, at
-// once if no call uses it, else when that call does. While no call uses it renewals are for the grant lease.
-//
-//	I13 The uses of a hold, one after the other, have rising tokens, none above those that its ticket reserves, and none
-//	    that is further above the first than microseconds have passed since the grant. So they are below every later
-//	    hold's, also where the server has forgotten the last, as long as I2 holds for the first; what the client does not
-//	    tell is taken for used.
-//	I14 No use of a hold begins once its client knows that somebody waits, except for the passes of a cohort. It knows by a
-//	    message, or by the next renewal. A hold that its client has waited for in the queue is not used again
-//	    before a renewal has told of the tickets behind it.
-//	I15 A client that dies with a hold that no call uses, and that has been renewed since, holds others up for a grant
-//	    lease.
+//	I13 The uses of a hold have rising tokens, none above those reserved, or further above the first than the
+//	    microseconds since the grant. So later holds have higher tokens. Tokens that the client does not report count
+//	    as used.
+//	I14 No use begins once the client knows that somebody waits, except for the passes of a cohort. A hold that its
+//	    client queued for is used again only after a renewal.
+//	I15 If a client dies with an idle hold that was renewed since its last use, others wait for one grant lease.
 //
 // # Events
 //
-// Waiters for a latch or a barrier have no place in a queue. All their clients hear one channel, and one
-// message is for all. An ask comes first, then the subscription, then a check: what happens in between is
-// seen by one of them. Each event has a generation, a number that rises; a message or an answer about another
-// one than the waiter's opens nothing. A waiter at a barrier has a lease, which its client's checks prolong; the
-// first check after the end of one breaks the barrier for all.
-//
-// A waiter is granted nothing, so it has other states than a ticket; internal/event has the table of all steps:
+// One message is for all who wait for a latch or a barrier. The request comes first, then the subscription, then a
+// check: one of them sees what happens in between. An event has a generation; news of another one opens nothing. Checks
+// prolong the lease of a party at a barrier; the first check after its end breaks the barrier. internal/event has the
+// table of steps:
 //
 //	idling → asking → waiting → passed → ended    the event has come: a message or a check says so
 //	         asking → subscribing → waiting       its client is not subscribed yet
-//	         asking → acting → passed             the last at a barrier runs the action first
+//	         asking → acting → passed             the last party at a barrier runs the action first
 //	                  waiting → ending → ended    its call gives up, or its client closes
 //
-//	I10 The outcome of a generation never changes: a latch once open is open, a barrier trips with exactly
-//	    as many arrivals as there are parties, or is broken.
+//	I10 The outcome of a generation never changes: an open latch stays open; a barrier trips with exactly as many
+//	    arrivals as there are parties, or is broken.
 //
 // # Requests without a ticket
 //
-// To count down, to set, to reset, to resize and to free by force has no ticket: the call sends its request until it is
-// answered. An earlier attempt may run after that. So the server notes what it said to each request, also where it changed
-// nothing, and a repeated request is answered the same. A client sends its requests about a name in lanes, one after the other
-// in each, so that one note a lane is enough: the number of the last request and what it was told. A call that ends with an
-// error leaves a request in doubt. The client's next call about that name overtakes it first: it notes that the request is
-// over. Requests of a holder have an order of their own; other calls wait for the not-after of one that was given up.
+// Count down, set, reset, resize and free by force have no ticket. The server notes its answers, so a repeated request
+// gets the same one; a client sends one request at a time in each of its lanes, so one note a lane is enough. A call
+// that fails leaves its request in doubt; the client's next call about the name first ends it in Redis.
 //
-//	I16 What a request without a ticket was told is not changed by an older attempt of it, nor, if it was given up,
-//	    does it have an effect once a later call of its client about the name has returned.
+//	I16 A late attempt does not change the answer to such a request, and has no effect after a later call of its
+//	    client about the name has returned.
 //
-// # Without subscriptions
+// # Clients without subscriptions
 //
-// A client that polls subscribes to nothing ([Options].WithoutSubscribe). Its tickets queue as if it heard, nobody counts
-// subscribers (R4), and grants are published to nobody. Its checks find them: the pause between two is far shorter than a
-// grant lease, and grows with the time since the last grant and with the place in the queue. A check of such a client
-// proves that it lives (R10), since there is nothing else to be proved. Of no client it is seen that it is dead: it is
-// granted, and lets the grant lapse, which costs a grant lease. Then it is a suspect, and the first 256 tickets' clients
-// are called. They do not hear that, but their next look is the answer: it comes within the second that they have, because
-// no pause so far ahead is longer. What else a message tells comes later: a release by force and that somebody waits
-// (I12) by renewals, the end of a hold in transit by a look. A call that holds some of several names looks before it gives
-// them back, as the rest may be granted and not seen yet.
+// A client that polls ([Options].WithoutSubscribe) queues as if it were subscribed, and nobody counts its subscribers.
+// Its checks find the grants: far more often than a grant lease. A check proves that such a client lives (R10). A dead
+// one costs a grant lease; then it is a suspect, and the clients of the first 256 tickets have a second to check.
 //
-// # Looks that go together
+// # Polls of many names
 //
-// A client that waits for thousands of names looks at each as often as if it were the only one. The usual looks are due at
-// the ticks of a grid, and those of one tick at one node go together, in few scripts. Such a script does nothing but prolong
-// keys (I6), and says which tickets have no news: they are queued, leases go on, and nothing is to be served. Any other
-// name gets a check of its own at once. What must not wait for that goes alone, as ever: a look when the lease ends that was
-// in force, after a gap, of a client that is deaf or polls, after one that failed, at an event, and where one name is due.
+// Usual checks come at the ticks of a grid, and those of one tick at one node go together. Such a script only prolongs
+// keys (I6) and says which tickets have no news; the other names get checks of their own. A check when the present lease
+// ends, after a gap or a failure, or of a client that is not subscribed, goes alone.
 //
 // # Clusters
 //
-// All keys and channels of a name have one hash tag, so one node has them all. What belongs to that node is kept
-// apart from what belongs to another: its clock, the connection that subscribes, ends and renewals that go in one
-// round trip. Channels are sharded (Redis 7), since plain ones are heard at every node and their subscribers counted
-// at none; the scripts differ only in the names of three commands.
+// All keys and channels of a name share a hash tag, so they are at one node; each node has its own clock, connection for
+// subscriptions, and batches. Channels are sharded (Redis 7).
 //
-//	a slot moves                  scripts with several keys are refused until it has arrived, and tried again;
-//	                              renewals of a single hold, with one key, follow it, and what was refused together
-//	                              goes again one by one. The node that it leaves ends the subscriptions: each client
-//	                              that waits asks for the slots, subscribes where the slot went, and checks. Until
-//	                              then it may be passed over (R4, R6); it comes back with its arrival (I3). A client
-//	                              that only holds does not see it: its renewals are redirected, and their times taken
-//	                              for those of the node before, until a connection breaks, a subscription begins or
-//	                              ends, or it is in doubt: all of these make it ask for the slots. So the clocks of
-//	                              masters should not be apart by more than a message may take
-//	a replica takes over          what it had not got is forgotten: holders are told by their renewals,
-//	                              waiters queue again with their arrivals, tokens rise above all that the clients that
-//	                              ask have seen, and are not below the clock of the new master
-//	a node does not answer        what is at the others goes on
+//	a slot moves          requests are repeated until it has arrived. The old node ends the subscriptions, so waiting
+//	                      clients find the slot, subscribe and check. A client that only holds is redirected, and
+//	                      takes the new node's times for the old one's: so masters need the same time
+//	a replica takes over  holds that it does not know are lost, as renewals tell; waiters queue again with their
+//	                      arrivals
 //
-// A hold may be made to wait for replicas, for disks, or for a server to be old enough to have forgotten nothing: all are
-// asked for after a renewal, once the ticket is granted and before its call returns. Later renewals too count only where
-// the replicas or disks know of them, so a hold never lasts longer than these know.
+// A call may want replicas, disks, or a server old enough to have forgotten nothing: it asks with a renewal before it
+// returns. Later renewals need the same.
 //
 // # Who does the work
 //
-// A core decides, and package waitqueue acts: it takes the mutex of a site, gives the core one input, and performs the
-// effects under a second mutex. It takes the second before it releases the first, so effects keep the order of their inputs.
-//
-// At rest a client has one goroutine, for one heap of timers: leases, looks and repeated ends.
-// While something is subscribed there is the listener, which owns the connection for that, one for each node of a
-// cluster; while there are ends that nobody waits for, the one that sends them. Another writes the log of a client that
-// has one; an [observe.Observer] is called where things happen. Callbacks on the reader of a connection never block and
-// never send.
+// A core decides and this package acts. It locks the site's mutex, gives the core one input (a call's step, a reply, a
+// message, a timer), and performs the effects (send, wake, set a timer) under a second mutex. It takes the second before
+// it releases the first, so effects keep the order of inputs. At rest a client has one goroutine, for a heap of timers.
+// Callbacks on the reader of a connection never block and never send.
 package waitqueue

@@ -10,6 +10,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/outside"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
@@ -18,36 +19,12 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-func ExampleClient_Stats() {
-	ctx, clients, end := kit.Ready(1)
-	defer end()
-
-	if err := fairlock.New(clients[0], "orders:42").Do(ctx, func(context.Context) error { return nil }); err != nil {
-		panic(err)
-	}
-	stats := clients[0].Stats()
-	fmt.Println(stats.Asks, stats.Granted, stats.Lost)
-	// Output: 1 1 0
-}
-
-// A process that was restored from a snapshot may have a twin: it holds nothing any more.
-func ExampleClient_Restored() {
-	clients, end := kit.Clients(1)
-	defer end()
-
-	held := kit.Must(fairlock.New(clients[0], "orders:42").Lock(context.Background()))
-	before := clients[0].ID()
-	clients[0].Restored() // The first thing after the restore.
-	fmt.Println(context.Cause(held.Context()), clients[0].ID() == before)
-	// Output: lease lost: orders:42: the process is a copy of the holder false
-}
-
 func ExampleServerTime() {
 	clients, end := kit.Clients(1)
 	defer end()
 
 	kit.Must(fairlock.New(clients[0], "orders:42").Inspect(context.Background()))
-	ahead := time.Until(waitqueue.ServerTime(clients[0], "orders:42"))
+	ahead := time.Until(waitqueue.ServerTime((*waitqueue.Client)(clients[0]), "orders:42"))
 	fmt.Println(ahead.Abs() < time.Minute) // The server is on this machine.
 	// Output: true
 }
@@ -58,7 +35,7 @@ func ExampleAbove() {
 	defer end()
 
 	elsewhere := uint64(time.Now().Add(time.Hour).UnixMicro()) // More than a day ahead of the server is not believed.
-	waitqueue.Above(clients[0], elsewhere)
+	waitqueue.Above((*waitqueue.Client)(clients[0]), elsewhere)
 	held := kit.Must(fairlock.New(clients[0], "orders:42").Lock(context.Background()))
 	fmt.Println(held.Token() > elsewhere)
 	// Output: true
@@ -98,7 +75,7 @@ func ExampleWiringOf() {
 	wiring := kit.Must(waitqueue.WiringOf(client))
 	probed, err := wiring.Probed(ctx)
 	fmt.Println(wiring.Own, wiring.Skips, probed.Missing, err)
-	held := kit.Must(fairlock.New(client, "orders:42").Lock(ctx))
+	held := kit.Must(fairlock.New((*headwaiter.Client)(client), "orders:42").Lock(ctx))
 	for keys, err := range wiring.Scan(ctx, "headwaiter:lock:*") { // The keys of locks, a page at a time.
 		fmt.Println(keys, err)
 	}
@@ -135,15 +112,17 @@ func ExampleWiringOf() {
 	// PONG <nil>
 }
 
-// Programs call headwaiter.New, which is the same.
+// Programs call headwaiter.New, and the methods of headwaiter.Client, which are the same.
 func ExampleNew() {
 	server := kit.Must(miniredis.Run())
 	defer server.Close()
 	rc := kit.Must(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true, DisableCache: true}))
 	defer rc.Close()
 	client := kit.Must(waitqueue.New(rc, waitqueue.Options{}))
-	fmt.Println(client.Close())
-	// Output: <nil>
+	before := client.ID()
+	client.Restored()
+	fmt.Println(client.ID() == before, client.Stats().Asks, client.Close())
+	// Output: false 0 <nil>
 }
 
 // Two calls of a client use one hold, one after the other. Then it is kept until somebody else wants it.
@@ -151,7 +130,7 @@ func ExampleQueue_Passing() {
 	ctx, clients, end := kit.Ready(2)
 	defer end()
 
-	q := clients[0].Queue(lua.Fairlock, "orders:42", waitqueue.DefaultTerms()).Refusing(nil).Passing(1, time.Minute)
+	q := (*waitqueue.Client)(clients[0]).Queue(lua.Fairlock, "orders:42", waitqueue.DefaultTerms()).Refusing(nil).Passing(1, time.Minute)
 	first := kit.Must(q.Acquire(ctx))
 	_, err := q.Try(ctx)
 	fmt.Println(q.Keeps(), err)
@@ -163,7 +142,7 @@ func ExampleQueue_Passing() {
 	second := <-calls
 	fmt.Println(second.Token() > first.Token(), second.Release(ctx), kit.Must(q.Inspect(ctx)).Held)
 
-	other := clients[1].Queue(lua.Fairlock, "orders:42", waitqueue.DefaultTerms())
+	other := (*waitqueue.Client)(clients[1]).Queue(lua.Fairlock, "orders:42", waitqueue.DefaultTerms())
 	fmt.Println(other.Label())
 	fmt.Println(kit.Must(other.Acquire(ctx)).Release(ctx))
 	// Output:
@@ -181,7 +160,7 @@ func ExampleUnused() {
 
 	terms := waitqueue.DefaultTerms()
 	terms.MinHold = time.Minute
-	q := clients[0].Queue(lua.Fairlock, "a", terms)
+	q := (*waitqueue.Client)(clients[0]).Queue(lua.Fairlock, "a", terms)
 	held := kit.Must(q.Acquire(ctx))
 	waitqueue.Unused(held)
 	fmt.Println(held.Release(ctx))
@@ -198,7 +177,7 @@ func ExampleQueue_Unreturned() {
 
 	terms := waitqueue.DefaultTerms()
 	terms.MaxStall = time.Second
-	held := kit.Must(clients[0].Queue(lua.Fairlock, "a", terms).Unreturned().Acquire(ctx))
+	held := kit.Must((*waitqueue.Client)(clients[0]).Queue(lua.Fairlock, "a", terms).Unreturned().Acquire(ctx))
 	fmt.Println(time.Until(held.Deadline()) > terms.MaxStall)
 	waitqueue.Returned(held)
 	fmt.Println(time.Until(held.Deadline()) > terms.MaxStall)

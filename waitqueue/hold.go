@@ -10,6 +10,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/notify"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/internal/wire"
@@ -30,7 +31,7 @@ type hold struct {
 	long     timers.Timer   // of telling that it lasts for longer than it should
 	listener conn.Listener  // that was asked to hear of a release by force; nil before that; guarded by act
 	teller   *notify.Teller // of the call that uses it; nil: nobody looks
-	stall    *lease.Stall
+	stall    *keeper.Stall
 	stays    chan error // gets the answer to a renewal that tells for how long the name stays taken; guarded by act
 
 	cohort lender // whose calls use it, if it is not one call's; set once, under both
@@ -61,7 +62,7 @@ func (w *wait) takeLocked(x *turn) *lease.Lease {
 		return nil
 	}
 	g, waited := t.Grant(), x.Now.Sub(t.Begun)
-	h := &hold{ticket: t, teller: t.teller, stall: lease.NewStall(t.queue.terms.MaxStall)}
+	h := &hold{ticket: t, teller: t.teller, stall: keeper.NewStall(t.queue.terms.MaxStall)}
 	if t.Joint {
 		h.stall.Pause()
 	}
@@ -135,7 +136,7 @@ func (h *hold) do(x *turn, f *core.Effect) {
 	case core.Renew:
 		c.renewals.Add(h)
 	case core.Extend:
-		if !h.extend(lease.Until(f.Until)) {
+		if !h.extend(keeper.Until(f.Until)) {
 			x.then = append(x.then, h.expire)
 		}
 	case core.Lose:

@@ -11,6 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/internal/option"
 	"github.com/headwaiter/headwaiter/internal/outside"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
@@ -21,12 +22,8 @@ import (
 func DefaultTerms() Terms { return Terms{Lease: lease.DefaultLease} }
 
 // With returns the terms with the options applied, from the defaults on.
-func With[O interface{ Apply(*Terms) }](opts []O) Terms {
-	t := DefaultTerms()
-	for _, o := range opts {
-		o.Apply(&t)
-	}
-	return t
+func With[O option.Any](opts []O) Terms {
+	return option.Apply(DefaultTerms(), opts)
 }
 
 // A Queue is one name as one client sees it: what a primitive is made of. It is immutable, and cheap to pass on.

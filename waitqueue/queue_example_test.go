@@ -22,7 +22,7 @@ func ExampleClient_Queue() {
 	ctx, clients, end := kit.Ready(1)
 	defer end()
 
-	q := clients[0].Queue(lua.Fairlock, "orders:42", waitqueue.DefaultTerms())
+	q := (*waitqueue.Client)(clients[0]).Queue(lua.Fairlock, "orders:42", waitqueue.DefaultTerms())
 	fmt.Println(q.Name(), q.Label(), q.Terms().Lease)
 	patient := q.On(waitqueue.With([]fairlock.Option{headwaiter.WithLease(time.Minute)}))
 	held := kit.Must(patient.Acquire(ctx))
@@ -48,7 +48,7 @@ func ExampleQueue_Nested() {
 	defer end()
 
 	ctx := waitqueue.WithOwner(context.Background(), "request 7")
-	once := clients[0].Queue(lua.Reentrant, "orders:42", waitqueue.DefaultTerms())
+	once := (*waitqueue.Client)(clients[0]).Queue(lua.Reentrant, "orders:42", waitqueue.DefaultTerms())
 	again := once.Nested(waitqueue.Reenters)
 	held := kit.Must(again.Acquire(ctx))
 	_, err := again.Acquire(ctx) // of the same owner
@@ -65,7 +65,7 @@ func ExampleQueue_For() {
 	ctx, clients, end := kit.Ready(1)
 	defer end()
 
-	pool := clients[0].Queue(lua.Semaphore, "pool", waitqueue.DefaultTerms()).
+	pool := (*waitqueue.Client)(clients[0]).Queue(lua.Semaphore, "pool", waitqueue.DefaultTerms()).
 		Nested(waitqueue.Independent).Says(nil, "3").For(wire.Permit, 1)
 	kit.Must(pool.Acquire(ctx))
 	_, n, err := pool.Drain(ctx)
@@ -85,7 +85,7 @@ func ExampleCall() {
 	defer end()
 
 	unset := errors.New("the latch is not set")
-	latch := clients[0].Queue(lua.Countdown, "ready", waitqueue.DefaultTerms()).For(wire.Party, 1).
+	latch := (*waitqueue.Client)(clients[0]).Queue(lua.Countdown, "ready", waitqueue.DefaultTerms()).For(wire.Party, 1).
 		Says(waitqueue.Verdicts{wire.Unset: unset})
 	down := func() error {
 		// However often it is sent, it counts once.
@@ -114,7 +114,7 @@ func ExampleQueue_Spawn() {
 	ctx, clients, end := kit.Ready(1)
 	defer end()
 
-	campaign := clients[0].Queue(lua.Election, "scheduler", waitqueue.DefaultTerms())
+	campaign := (*waitqueue.Client)(clients[0]).Queue(lua.Election, "scheduler", waitqueue.DefaultTerms())
 	held := kit.Must(campaign.Acquire(ctx))
 	_, err := campaign.CallHeld(ctx, held, lua.ElectionProclaim, time.Minute,
 		func(h waitqueue.Holding, a waitqueue.Attempt) []string {
@@ -122,7 +122,7 @@ func ExampleQueue_Spawn() {
 		})
 	fmt.Println(err)
 
-	watch := clients[0].Queue(lua.Leadership, "scheduler", waitqueue.DefaultTerms()).For(wire.Party, 1)
+	watch := (*waitqueue.Client)(clients[0]).Queue(lua.Leadership, "scheduler", waitqueue.DefaultTerms()).For(wire.Party, 1)
 	leader := make(chan string, 1)
 	err = watch.Spawn(func() {
 		reply, err := waitqueue.Call(ctx, watch, lua.ElectionLeader, 0, func(waitqueue.Attempt) []string { return nil })
@@ -143,7 +143,7 @@ func ExampleQueue_Adopt() {
 	text := kit.Must(held.HandOver(ctx))
 	transit, _ := lua.ReadTransit(text)
 	name, _ := transit.Name(lua.Fairlock)
-	next := kit.Must(clients[1].Queue(lua.Fairlock, name, waitqueue.DefaultTerms()).Adopt(ctx, transit))
+	next := kit.Must((*waitqueue.Client)(clients[1]).Queue(lua.Fairlock, name, waitqueue.DefaultTerms()).Adopt(ctx, transit))
 	defer next.Unlock()
 	fmt.Println(name, next.Token() > held.Token())
 	// Output: orders:42 true
@@ -156,8 +156,8 @@ func ExampleQueue_Downgrade() {
 
 	terms := waitqueue.DefaultTerms()
 	terms.Shared = true
-	queue := func(c *waitqueue.Client, kind byte, permits int64) waitqueue.Queue {
-		return c.Queue(lua.RWLock, "config", terms).Nested(waitqueue.Reenters).
+	queue := func(c *headwaiter.Client, kind byte, permits int64) waitqueue.Queue {
+		return (*waitqueue.Client)(c).Queue(lua.RWLock, "config", terms).Nested(waitqueue.Reenters).
 			Says(nil, strconv.Itoa(wire.AllReaders)).For(kind, permits)
 	}
 	write := queue(clients[0], wire.Write, wire.AllReaders)
@@ -175,8 +175,8 @@ func ExampleAcquireAll() {
 	ctx, clients, end := kit.Ready(2)
 	defer end()
 
-	queue := func(c *waitqueue.Client, name string) waitqueue.Queue {
-		return c.Queue(lua.Fairlock, name, waitqueue.DefaultTerms())
+	queue := func(c *headwaiter.Client, name string) waitqueue.Queue {
+		return (*waitqueue.Client)(c).Queue(lua.Fairlock, name, waitqueue.DefaultTerms())
 	}
 	both, err := waitqueue.AcquireAll(ctx, []waitqueue.Queue{queue(clients[0], "a"), queue(clients[0], "b")}, time.Second)
 	fmt.Println(both.Context().Err(), err)
@@ -195,8 +195,8 @@ func ExampleAcquireEach() {
 	ctx, clients, end := kit.Ready(2)
 	defer end()
 
-	queue := func(c *waitqueue.Client, name string) waitqueue.Queue {
-		return c.Queue(lua.Fairlock, name, waitqueue.DefaultTerms())
+	queue := func(c *headwaiter.Client, name string) waitqueue.Queue {
+		return (*waitqueue.Client)(c).Queue(lua.Fairlock, name, waitqueue.DefaultTerms())
 	}
 	for _, o := range waitqueue.AcquireEach(ctx, queue(clients[0], "a"), queue(clients[0], "b")) {
 		fmt.Println(o.Lease != nil, errors.Is(o.Err, lease.ErrBusy))
@@ -216,7 +216,7 @@ func ExampleQueue_Silent() {
 	ctx, clients, end := kit.Ready(1)
 	defer end()
 
-	q := clients[0].Queue(lua.Fairlock, "orders:42", waitqueue.DefaultTerms())
+	q := (*waitqueue.Client)(clients[0]).Queue(lua.Fairlock, "orders:42", waitqueue.DefaultTerms())
 	held, err := q.Acquire(ctx)
 	fmt.Println(held != nil, err, q.Silent())
 	// Output:

@@ -6,8 +6,8 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/wire"
-	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -124,7 +124,7 @@ func (w *wait) giveWay() {
 }
 
 // Want is what the first Wanted of a lease does. All leases of a hold have one wish.
-func (sh *share) Want(*lease.Lease) {
+func (sh *share) Want(*keeper.Keeper) {
 	e := sh.hold.ticket.entry
 	x := e.begin()
 	e.lock.Wish(&x.Input, &sh.hold.Hold)

@@ -25,7 +25,6 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
 	"github.com/headwaiter/headwaiter/reentrant"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A process that was stopped past its lease must see that at its first look, before its timers have run.
@@ -260,7 +259,7 @@ func TestAPanicOfTheObserverHarmsNoLockAndIsReportedOnce(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		var f fragile
 		var written pages
-		c := kit.Dial(t, s, kit.Observed(&f), func(o *waitqueue.Options) {
+		c := kit.Dial(t, s, kit.Observed(&f), func(o *headwaiter.Options) {
 			o.HeldTooLong, o.Log = time.Second, slog.New(slog.NewTextHandler(&written, nil))
 		})
 		other := kit.Dial(t, s)

@@ -13,6 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -321,8 +322,10 @@ func (m *multi) lease() *lease.Lease {
 	parts := m.leases(m.core.In(core.PartHeld))
 	names, more := labels(m.queues)
 	var token uint64
-	for _, l := range parts {
+	keepers := make([]*keeper.Keeper, len(parts))
+	for i, l := range parts {
 		token = max(token, l.Token())
+		keepers[i] = (*keeper.Keeper)(l)
 	}
 	stops := make([]func() bool, len(parts))
 	stop := func() {
@@ -330,9 +333,9 @@ func (m *multi) lease() *lease.Lease {
 			stop()
 		}
 	}
-	all := lease.New(m.ctx, lease.Terms{
-		Name: strings.Join(names, ", ") + more, Token: token, Parts: parts,
-		Waited: time.Since(m.begun), Until: lease.Until{Deadline: time.Now().Add(lease.MaxLease), Slept: lease.Slept()},
+	all := keeper.New(m.ctx, keeper.Terms{
+		Name: strings.Join(names, ", ") + more, Token: token, Parts: keepers,
+		Waited: time.Since(m.begun), Until: keeper.Until{Deadline: time.Now().Add(lease.MaxLease), Slept: keeper.Slept()},
 		Release: func(ctx context.Context) error { stop(); return releaseParts(ctx, parts, len(parts)) },
 		Unlock: func() {
 			stop()
@@ -348,22 +351,22 @@ func (m *multi) lease() *lease.Lease {
 		Returned(l)
 		stops[i] = context.AfterFunc(l.Context(), func() { lostOne(all, parts, l) })
 	}
-	return all.Lease()
+	return (*lease.Lease)(all)
 }
 
 // below notes that a hold is a part of one with a higher token: the next holder of the name gets a token above the higher
 // one, however the hold ends here.
 func below(l *lease.Lease) {
-	h := l.Engine().(*share).hold
+	h := (*keeper.Keeper)(l).Engine().(*share).hold
 	h.ticket.entry.mu.Lock()
 	defer h.ticket.entry.mu.Unlock()
 	h.Below(l.Token())
 }
 
 // lostOne ends the lease on all parts because one part's lease has ended, and gives back the others.
-func lostOne(all *lease.Keeper, parts []*lease.Lease, one *lease.Lease) {
+func lostOne(all *keeper.Keeper, parts []*lease.Lease, one *lease.Lease) {
 	all.Lose(context.Cause(one.Context()))
-	if errors.Is(context.Cause(all.Lease().Context()), lease.ErrReleased) {
+	if errors.Is(context.Cause(all.Context()), lease.ErrReleased) {
 		return // The release has begun, which gives back the others.
 	}
 	for _, l := range parts {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
@@ -19,7 +20,7 @@ func TestALossBesideTheReleaseOfSeveralNamesIsNoSecondRelease(t *testing.T) {
 		s := redistest.Bubble(t)
 		c, other := dial(t, s), dial(t, s)
 		parts := []*lease.Lease{must.Got(queueOf(c, "a").Acquire(t.Context()))(t), must.Got(queueOf(c, "b").Acquire(t.Context()))(t)}
-		all := lease.New(t.Context(), lease.Terms{Until: lease.Until{Deadline: time.Now().Add(time.Hour)}})
+		all := keeper.New(t.Context(), keeper.Terms{Until: keeper.Until{Deadline: time.Now().Add(time.Hour)}})
 		all.End()
 		require.NoError(t, must.Err(queueOf(other, "b").ForceRelease(t.Context(), parts[1].Token())))
 		<-parts[1].Context().Done()

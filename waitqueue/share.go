@@ -11,6 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
@@ -39,14 +40,14 @@ const MaxEntries = core.MaxEntries
 // A share is one lease on a hold.
 type share struct {
 	hold   *hold
-	keeper *lease.Keeper
+	keeper *keeper.Keeper
 	kind   byte
 	over   bool // released; only of the first, which stays where it is
 	at     int  // among the others, of any but the first
 }
 
 // cause is why its context has ended; nil if it has not.
-func (sh *share) cause() error { return context.Cause(sh.keeper.Lease().Context()) }
+func (sh *share) cause() error { return context.Cause(sh.keeper.Context()) }
 
 // isReleased reports whether its release has begun.
 func (sh *share) isReleased() bool { return errors.Is(sh.cause(), lease.ErrReleased) }
@@ -64,7 +65,7 @@ func (h *hold) open(yield func(*share) bool) {
 }
 
 // extend moves the end of all leases, and reports whether there was time for that.
-func (h *hold) extend(u lease.Until) bool {
+func (h *hold) extend(u keeper.Until) bool {
 	for sh := range h.open {
 		if !sh.keeper.Extend(u) && !sh.isReleased() {
 			return false
@@ -110,15 +111,15 @@ func ownerOf(ctx context.Context) string {
 // grant makes a lease on the hold. Both mu and act are held.
 func (h *hold) grant(ctx context.Context, sh *share, q *binding, waited time.Duration) *lease.Lease {
 	sh.hold, sh.kind = h, q.asks.Kind
-	sh.keeper = lease.New(ctx, lease.Terms{
-		Name: names.Label(q.name), Token: h.Token, Until: lease.Until(h.Lasts), Waited: waited, Release: sh.release, Unlock: sh.unlock,
+	sh.keeper = keeper.New(ctx, keeper.Terms{
+		Name: names.Label(q.name), Token: h.Token, Until: keeper.Until(h.Lasts), Waited: waited, Release: sh.release, Unlock: sh.unlock,
 		Engine: sh, Key: q.held, Shared: q.terms.Shared, Stall: h.stall,
 	})
 	if sh != &h.first {
 		sh.at = len(h.more)
 		h.more = append(h.more, sh)
 	}
-	return sh.keeper.Lease()
+	return (*lease.Lease)(sh.keeper)
 }
 
 // leave takes a lease off that is not the last one. Both mu and act are held.
@@ -138,7 +139,7 @@ func (h *hold) leave(sh *share) {
 func (q Queue) within(ctx context.Context) (*lease.Lease, error) {
 	switch q.nesting {
 	case Deadlocks:
-		if l, ok := ctx.Value(q.held).(*lease.Lease); ok && l.Context().Err() == nil {
+		if k, ok := ctx.Value(q.held).(*keeper.Keeper); ok && !k.Overdue() {
 			return nil, lease.ErrDeadlock
 		}
 	case Reenters:
@@ -151,17 +152,24 @@ func (q Queue) within(ctx context.Context) (*lease.Lease, error) {
 
 // shareOf returns the share of a lease on the name, nil if the lease is of another name.
 func (q Queue) shareOf(l *lease.Lease) *share {
-	if l == nil || l.Context().Value(q.held) != l {
+	k := (*keeper.Keeper)(l)
+	if l == nil || k.Context().Value(q.held) != k {
 		return nil
 	}
-	sh, _ := l.Engine().(*share)
+	sh, _ := k.Engine().(*share)
 	return sh
+}
+
+// shareBehind returns the share behind a lease, if it is one of this package.
+func shareBehind(l *lease.Lease) (*share, bool) {
+	sh, ok := (*keeper.Keeper)(l).Engine().(*share)
+	return sh, ok
 }
 
 // shareIn returns the share that a context comes from, or a share of the owner that it names.
 func (q Queue) shareIn(ctx context.Context) *share {
-	if l, ok := ctx.Value(q.held).(*lease.Lease); ok {
-		if sh, ok := l.Engine().(*share); ok {
+	if k, ok := ctx.Value(q.held).(*keeper.Keeper); ok {
+		if sh, ok := k.Engine().(*share); ok {
 			return sh
 		}
 	}

@@ -11,10 +11,10 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/notify"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/internal/wire"
-	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
 )
@@ -104,7 +104,7 @@ var turns = sync.Pool{New: func() any { return &turn{} }}
 func (s *site) begin() *turn {
 	x := turns.Get().(*turn)
 	s.mu.Lock()
-	x.Now, x.slept = lease.Clocks()
+	x.Now, x.slept = keeper.Clocks()
 	x.Chance, x.Effects = rand.Uint64(), x.room[:0]
 	return x
 }

@@ -53,7 +53,7 @@ var errUntold = errors.New("the server has not answered that the names stay take
 // stay has the next renewal, which is sent now, say for how long the name stays taken. It returns the channel of the
 // answer; nil if there is nothing to say.
 func stay(l *lease.Lease) <-chan error {
-	sh, ok := l.Engine().(*share)
+	sh, ok := shareBehind(l)
 	if !ok || sh.hold.ticket.queue.terms.MinHold == 0 {
 		return nil
 	}
@@ -74,7 +74,7 @@ func stay(l *lease.Lease) <-chan error {
 // Returned says that a call for several names, or one of [Queue.Unreturned], returns now, with this lease: the time without progress
 // ([Terms].MaxStall) begins, and the name stays taken after the hold ([Terms].MinHold). It does nothing to a lease of another call.
 func Returned(l *lease.Lease) {
-	sh, ok := l.Engine().(*share)
+	sh, ok := shareBehind(l)
 	if !ok || sh.hold.stall == nil && sh.hold.ticket.queue.terms.MinHold == 0 {
 		return
 	}
@@ -89,7 +89,7 @@ func Returned(l *lease.Lease) {
 // Unused says that no work was done with the hold of a lease that no call is going to return, so that its release frees the name at
 // once ([Terms].MinHold).
 func Unused(l *lease.Lease) {
-	if sh, ok := l.Engine().(*share); ok {
+	if sh, ok := shareBehind(l); ok {
 		t := sh.hold.ticket
 		t.entry.mu.Lock()
 		defer t.entry.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -110,7 +111,11 @@ func (m *multi) stayEach(leases []*lease.Lease) []error {
 // [Outcome] with an error, is passed over. A server that does not answer holds up none of the others.
 func ReleaseEach(ctx context.Context, leases ...*lease.Lease) []error {
 	calls.Given(ctx)
-	ctx, free := lease.Outlasting(ctx, leases...) // Once for all: each that is given back ends what comes from it.
+	keepers := make([]*keeper.Keeper, len(leases))
+	for i, l := range leases {
+		keepers[i] = (*keeper.Keeper)(l)
+	}
+	ctx, free := keeper.Outlasting(ctx, keepers...) // Once for all: each that is given back ends what comes from it.
 	defer free()
 	return releaseAll(ctx, leases, false)
 }
@@ -296,7 +301,7 @@ func releaseAll(ctx context.Context, leases []*lease.Lease, inScript bool) []err
 		if l == nil {
 			continue
 		}
-		sh, ok := l.Engine().(*share)
+		sh, ok := shareBehind(l)
 		if !ok || ctx.Err() != nil || !sh.let() {
 			rest.Go(func() { errs[i] = l.Release(ctx) })
 			continue

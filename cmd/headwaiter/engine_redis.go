@@ -35,7 +35,7 @@ func (s redisServer) lock(name string, lasts time.Duration) mutex {
 func (s redisServer) situation(name string) (text string) {
 	ctx, cancel := context.WithTimeout(context.Background(), moment)
 	defer cancel()
-	info, err := s.client.Queue(lua.Fairlock, name, waitqueue.DefaultTerms()).Inspect(ctx)
+	info, err := (*waitqueue.Client)(s.client).Queue(lua.Fairlock, name, waitqueue.DefaultTerms()).Inspect(ctx)
 	if err != nil || !info.Held {
 		return " …"
 	}

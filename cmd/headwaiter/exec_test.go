@@ -315,7 +315,7 @@ func TestAForcedReleaseStopsTheCommand(t *testing.T) {
 	client := kit.Got(headwaiter.DialURL(urlOf(server)))(t)
 	defer hangUp(client)
 	kit.Listening(t, server, 1)
-	_, err := client.Queue(lua.Fairlock, "orders", waitqueue.Terms{Lease: lease.DefaultLease}).ForceRelease(t.Context(), 0)
+	_, err := (*waitqueue.Client)(client).Queue(lua.Fairlock, "orders", waitqueue.Terms{Lease: lease.DefaultLease}).ForceRelease(t.Context(), 0)
 	require.NoError(t, err)
 	s.await(s.stderr, "released elsewhere by force; stopping the command")
 	assert.Equal(t, exitLost, s.code())

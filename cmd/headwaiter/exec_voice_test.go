@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
@@ -79,7 +80,7 @@ func TestAForcedReleaseStopsTheCommandWhereNothingCanBeSaid(t *testing.T) {
 			force := func(s *shell) {
 				client := kit.Dial(t, server)
 				kit.Listening(t, server, 1)
-				_, err := client.Queue(lua.Fairlock, "orders", waitqueue.Terms{Lease: lease.DefaultLease}).ForceRelease(t.Context(), 0)
+				_, err := (*waitqueue.Client)(client).Queue(lua.Fairlock, "orders", waitqueue.Terms{Lease: lease.DefaultLease}).ForceRelease(t.Context(), 0)
 				require.NoError(t, err)
 			}
 			s := launchMute(t, server, errs(t), under(orderly, "--lease", "1h", "--grace", "1h")...)
@@ -199,10 +200,10 @@ func TestAReleaseThatIsNotConfirmedIsToldAsTheEngineHasIt(t *testing.T) {
 		var log bytes.Buffer
 		x := &execution{name: "orders", where: where{engine: c.engine}, lease: lease.DefaultLease, voice: newVoice(&log)}
 		x.choice.only.least = c.least
-		held := lease.New(t.Context(), lease.Terms{
-			Until:   lease.Until{Deadline: time.Now().Add(time.Hour), Slept: lease.Slept()},
+		held := (*lease.Lease)(keeper.New(t.Context(), keeper.Terms{
+			Until:   keeper.Until{Deadline: time.Now().Add(time.Hour), Slept: keeper.Slept()},
 			Release: func(context.Context) error { return fmt.Errorf("no answer: %w", lease.ErrUnconfirmed) },
-		}).Lease()
+		}))
 		require.NoError(t, x.conclude(held, 0))
 		x.voice.end(patience)
 		require.Equal(t, c.says, log.String())

@@ -104,7 +104,7 @@ func (w *watching) run(out io.Writer, name string) error {
 // show looks and draws until it is ended.
 func (w *watching) show(ctx context.Context, s *scene, client *headwaiter.Client, v stage) {
 	defer v.close()
-	queue := client.Queue(lua.ProtocolOf(s.kind), s.name, waitqueue.Terms{Lease: lease.DefaultLease})
+	queue := (*waitqueue.Client)(client).Queue(lua.ProtocolOf(s.kind), s.name, waitqueue.Terms{Lease: lease.DefaultLease})
 	look := time.NewTicker(sampling)
 	defer look.Stop()
 	for due := time.Now(); ; {

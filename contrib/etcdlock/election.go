@@ -140,7 +140,7 @@ func (l *line) ticketOf(of *lease.Lease) *ticket {
 	c.core.Lock()
 	defer c.core.Unlock()
 	for _, t := range c.core.Tickets {
-		if t.Grip.Keeper != nil && t.Grip.Keeper.Lease() == of && t.Root == l.prefix {
+		if t.Grip.Keeper != nil && (*lease.Lease)(t.Grip.Keeper) == of && t.Root == l.prefix {
 			return t
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/engine"
-	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 )
 
 // A session is an etcd lease of a client, from the server's grant to the word that it is no more.
@@ -31,7 +31,7 @@ func (c *Client) open() (*session, error) {
 	var sent time.Time
 	var slept time.Duration
 	granted, _, err := repeat(c.core.Life, c.limit(), func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
-		sent, slept = time.Now(), lease.Slept()
+		sent, slept = time.Now(), keeper.Slept()
 		answer, err := c.etcd.Grant(ctx, int64(c.opts.Lease/time.Second))
 		c.core.Watch.Request(c.core.Life, sent, err, transient)
 		return answer, err
@@ -58,10 +58,10 @@ func (s *session) Live() {
 }
 
 // until is the end of a lease that the server counts from the given time or a later one.
-func until(from time.Time, ttl int64, slept time.Duration) lease.Until {
+func until(from time.Time, ttl int64, slept time.Duration) keeper.Until {
 	d := time.Duration(ttl) * time.Second
 	// A hundredth, for clocks that run apart and for the time it takes to notice.
-	return lease.Until{Deadline: from.Add(d - d/100), Slept: slept}
+	return keeper.Until{Deadline: from.Add(d - d/100), Slept: slept}
 }
 
 // errLate ends a spell.
@@ -148,7 +148,7 @@ func (s *session) renew(limit time.Duration) (sent time.Time, ok bool) {
 	}
 	ctx, cancel := context.WithTimeout(s.Ctx, limit)
 	defer cancel()
-	sent, slept := time.Now(), lease.Slept()
+	sent, slept := time.Now(), keeper.Slept()
 	core.Lock()
 	s.AskLocked(sent)
 	core.Unlock()

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -167,8 +168,8 @@ func (t *ticket) before(prefix string) clientv3.Op {
 }
 
 // terms are those of the lease on what the ticket has got.
-func (t *ticket) terms(l *line, begun time.Time) lease.Terms {
-	return lease.Terms{
+func (t *ticket) terms(l *line, begun time.Time) keeper.Terms {
+	return keeper.Terms{
 		Name: l.Label(), Waited: time.Since(begun), Key: l.Key, Shared: l.shared, Token: uint64(t.revision), Release: t.release,
 	}
 }

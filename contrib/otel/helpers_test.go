@@ -27,6 +27,7 @@ import (
 	"github.com/headwaiter/headwaiter/contrib/otel"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
@@ -295,8 +296,8 @@ func TestTheSpansOfOtherEnginesAreTheSame(t *testing.T) {
 			engine.Queued(ctx, 3)
 			synctime.Pass(time.Second)
 			engine.Queued(ctx, 1)
-			return grip.Take(ctx, lease.Terms{
-				Token: 7, Until: lease.Until{Deadline: time.Now().Add(time.Hour), Slept: lease.Slept()},
+			return grip.Take(ctx, keeper.Terms{
+				Token: 7, Until: keeper.Until{Deadline: time.Now().Add(time.Hour), Slept: keeper.Slept()},
 				Release: func(context.Context) error { return nil },
 			}, engine.Limits{}, nil), nil
 		}

@@ -24,6 +24,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
 )
@@ -211,7 +212,7 @@ func TestMetricsEqualWhatHappenedInARunWithKillsAndLosses(t *testing.T) {
 	kit.All(t, &all)
 	real.leave(t, members[0])
 
-	found, stats := values{}, headwaiter.Stats{}
+	found, stats := values{}, observe.Stats{}
 	for _, m := range members {
 		m.close(t)
 		found, stats = found.plus(scrape(t, m)), add(stats, m.client.Stats())

@@ -23,11 +23,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/contrib/prometheus/internal/picture"
 	"github.com/headwaiter/headwaiter/contrib/prometheus/internal/promtest"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // truth is what the callers of a run have seen, as far as they can: the number of what happened by metric and labels,
@@ -193,7 +193,7 @@ func (r *truth) equal(t testing.TB, found values) {
 }
 
 // stats holds what was scraped against what the clients counted by themselves.
-func (v values) stats(t testing.TB, s headwaiter.Stats) {
+func (v values) stats(t testing.TB, s observe.Stats) {
 	t.Helper()
 	for metric, n := range map[string]uint64{
 		"headwaiter_wakeups_total":           s.Messages,
@@ -213,7 +213,7 @@ func (v values) stats(t testing.TB, s headwaiter.Stats) {
 }
 
 // add adds up what several clients counted.
-func add(a, b headwaiter.Stats) headwaiter.Stats {
+func add(a, b observe.Stats) observe.Stats {
 	a.Messages += b.Messages
 	a.HandOffs += b.HandOffs
 	a.Skipped += b.Skipped

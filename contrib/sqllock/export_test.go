@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -53,7 +54,7 @@ func (c *Client) Contend(stop <-chan struct{}) {
 // Hear is what a call makes of a grant that it hears at once, where the machine has slept since its last answer.
 func (m *Leased) Hear(ctx context.Context, slept time.Duration) *lease.Lease {
 	t := m.client.newTicket(m)
-	t.seen = answer{sent: time.Now(), slept: lease.Slept() - slept}
+	t.seen = answer{sent: time.Now(), slept: keeper.Slept() - slept}
 	t.grant = &grant{token: 1, at: slept.Microseconds(), until: (slept + m.lasts).Microseconds(), heard: time.Now()}
 	l := t.taken(ctx)
 	if l == nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -72,8 +73,8 @@ func noAnswer(begun time.Time, err error) error {
 
 // until is the end of a hold that the server counts from at least the given local time on. A hundredth of it is for
 // clocks that run apart.
-func until(from time.Time, lasts, slept time.Duration) lease.Until {
-	return lease.Until{Deadline: from.Add(lasts - lasts/100), Slept: slept}
+func until(from time.Time, lasts, slept time.Duration) keeper.Until {
+	return keeper.Until{Deadline: from.Add(lasts - lasts/100), Slept: slept}
 }
 
 // errNoAnswer is why a release does not wait any longer.

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/headwaiter/headwaiter/internal/calls"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -20,7 +21,7 @@ const retryTime = 200 * time.Millisecond
 type rowHold struct {
 	ticket *ticket
 	token  int64
-	keeper *lease.Keeper
+	keeper *keeper.Keeper
 
 	mu    sync.Mutex // guards the fields below; the client's is taken after it
 	timer *time.Timer
@@ -30,7 +31,7 @@ type rowHold struct {
 }
 
 // beginLocked starts the hold's timer: for its renewals, and for its end.
-func (h *rowHold) beginLocked(from time.Time, u lease.Until) {
+func (h *rowHold) beginLocked(from time.Time, u keeper.Until) {
 	h.sure = from
 	// A third: two renewals may fail before the lease is in doubt. It also is what makes a grant a lease.
 	h.timer = time.AfterFunc(time.Until(u.Deadline)/3, h.fired)
@@ -48,7 +49,7 @@ func (h *rowHold) fired() {
 
 // again makes the next appointment, at the deadline at the latest.
 func (h *rowHold) again(d time.Duration) {
-	left := time.Until(h.keeper.Lease().Deadline())
+	left := time.Until(h.keeper.Deadline())
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.over {
@@ -84,7 +85,7 @@ func (h *rowHold) failing(why error) {
 }
 
 // renewed is what a renewal is answered with, which was sent at the given moment.
-func (h *rowHold) renewed(sent time.Time, u lease.Until) {
+func (h *rowHold) renewed(sent time.Time, u keeper.Until) {
 	h.mu.Lock()
 	h.told, h.sure = false, sent
 	h.mu.Unlock()
@@ -110,7 +111,7 @@ func (h *rowHold) take() bool {
 func (h *rowHold) lose(cause error) {
 	h.keeper.Lose(cause)
 	c := h.ticket.client
-	if errors.Is(context.Cause(h.keeper.Lease().Context()), lease.ErrReleased) || c.enter() != nil {
+	if errors.Is(context.Cause(h.keeper.Context()), lease.ErrReleased) || c.enter() != nil {
 		return // Its owner, or Close, ends it.
 	}
 	if !h.take() {
@@ -134,7 +135,7 @@ func (h *rowHold) release(ctx context.Context) error {
 	if !h.take() {
 		return lease.ErrForgotten
 	}
-	ctx, cancel := context.WithDeadlineCause(ctx, h.keeper.Lease().Deadline(), errNoAnswer)
+	ctx, cancel := context.WithDeadlineCause(ctx, h.keeper.Deadline(), errNoAnswer)
 	defer cancel()
 	type result struct {
 		was  int
@@ -161,7 +162,7 @@ func (h *rowHold) release(ctx context.Context) error {
 // more is one that it has ended.
 func (h *rowHold) verdict(was int, sure bool) error {
 	switch {
-	case was == 2, was == 0 && !sure && time.Now().Before(h.keeper.Lease().Deadline()):
+	case was == 2, was == 0 && !sure && time.Now().Before(h.keeper.Deadline()):
 		return nil
 	case was == 3:
 		return lease.ErrExpired
@@ -218,11 +219,11 @@ func (c *Client) renewBatch(due map[*rowHold]struct{}) {
 	limit := attemptTime
 	for h := range due {
 		ids, tokens = append(ids, h.ticket.id), append(tokens, h.token)
-		limit = min(limit, max(time.Until(h.keeper.Lease().Deadline())/2, shortAttempt))
+		limit = min(limit, max(time.Until(h.keeper.Deadline())/2, shortAttempt))
 	}
 	ctx, cancel := context.WithTimeout(c.last, limit)
 	defer cancel()
-	sent, slept := time.Now(), lease.Slept()
+	sent, slept := time.Now(), keeper.Slept()
 	found := map[string]time.Duration{}
 	rows, err := c.pool.Query(ctx, query, ids, tokens)
 	if err == nil {

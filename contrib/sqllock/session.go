@@ -13,6 +13,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -157,13 +158,13 @@ func (m *Session) attempt(ctx context.Context, wait *sessionCall, begun time.Tim
 		conn.Release()
 		return nil, lease.ErrBusy
 	}
-	now, slept := time.Now(), lease.Slept()
+	now, slept := time.Now(), keeper.Slept()
 	h := &sessionHold{
 		client: c, conn: conn, key: m.key, begun: now,
 		// A call that waited for long does not know since when the way to Postgres is silent.
 		doubtful: now.Sub(begun) > c.opts.SessionLease/4,
 	}
-	h.keeper = lease.New(engine.Hold(ctx, lease.Terms{
+	h.keeper = keeper.New(engine.Hold(ctx, keeper.Terms{
 		Name:  m.line.Label(),
 		Token: uint64(token), Key: m.line.Key, Waited: now.Sub(begun),
 		Until: until(now, c.opts.SessionLease, slept), Release: h.release, Unlock: h.letGo,
@@ -173,7 +174,7 @@ func (m *Session) attempt(ctx context.Context, wait *sessionCall, begun time.Tim
 		return nil, lease.ErrClosed
 	}
 	fresh.add(h)
-	return h.keeper.Lease(), nil
+	return (*lease.Lease)(h.keeper), nil
 }
 
 // clean gives back all that a connection may hold, and the connection. What does not answer is closed, which has the

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/headwaiter/headwaiter/internal/calls"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -20,7 +21,7 @@ type sessionHold struct {
 	client   *Client
 	conn     *pgxpool.Conn
 	key      int64
-	keeper   *lease.Keeper
+	keeper   *keeper.Keeper
 	begun    time.Time
 	doubtful bool // the way to Postgres may be silent: the watch begins with a question
 
@@ -59,7 +60,7 @@ func (h *sessionHold) watch(ask bool) {
 		if h.watching.Err() != nil {
 			return
 		}
-		sent, slept := time.Now(), lease.Slept()
+		sent, slept := time.Now(), keeper.Slept()
 		err := h.ping()
 		h.client.watch.Request(h.client.last, sent, err, passes)
 		if err != nil {
@@ -67,7 +68,7 @@ func (h *sessionHold) watch(ask bool) {
 			return
 		}
 		if !h.keeper.Extend(until(sent, lasts, slept)) {
-			if cause := context.Cause(h.keeper.Lease().Context()); !errors.Is(cause, lease.ErrReleased) {
+			if cause := context.Cause(h.keeper.Context()); !errors.Is(cause, lease.ErrReleased) {
 				h.lose(context.DeadlineExceeded)
 			}
 			return
@@ -90,7 +91,7 @@ func (h *sessionHold) listen(d time.Duration) error {
 
 // ping asks Postgres for an answer, until the deadline of the hold. Any answer will do, an error too.
 func (h *sessionHold) ping() error {
-	ctx, cancel := context.WithDeadline(context.Background(), h.keeper.Lease().Deadline())
+	ctx, cancel := context.WithDeadline(context.Background(), h.keeper.Deadline())
 	defer cancel()
 	pg := h.conn.Conn().PgConn()
 	err := pg.Exec(ctx, "-- ping").Close()
@@ -175,7 +176,7 @@ func (h *sessionHold) release(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, calls.WhyEnded(ctx))
 	}
 	defer c.work.Done()
-	limit, cancel := context.WithDeadlineCause(ctx, h.keeper.Lease().Deadline(), errNoAnswer)
+	limit, cancel := context.WithDeadlineCause(ctx, h.keeper.Deadline(), errNoAnswer)
 	defer cancel()
 	return h.unlock(limit)
 }

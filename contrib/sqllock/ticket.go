@@ -9,6 +9,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -102,7 +103,7 @@ func (t *ticket) ask(ctx context.Context, wait bool) (answer, error) {
 func (t *ticket) request(at *int64, wait bool) (a answer, arrival *int64, err error) {
 	limit, cancel := context.WithTimeout(t.client.last, attemptTime)
 	defer cancel()
-	a = answer{sent: time.Now(), slept: lease.Slept()}
+	a = answer{sent: time.Now(), slept: keeper.Slept()}
 	var token, now, until *int64
 	var place *int
 	err = t.client.pool.QueryRow(limit, `SELECT * FROM headwaiter_ask($1, $2, $3, $4, $5, $6, $7, $8)`,
@@ -143,20 +144,20 @@ func (t *ticket) taken(ctx context.Context) *lease.Lease {
 	}
 	// The first renewal shows that the server has granted it, whoever says so: it is due by the client's own terms.
 	lasts := min(time.Duration(g.until-g.at)*time.Microsecond, t.lock.lasts, t.client.opts.GrantLease)
-	if lease.Slept()-t.seen.slept > lasts/3 {
+	if keeper.Slept()-t.seen.slept > lasts/3 {
 		return nil
 	}
 	return t.holds(ctx, g.token, from, until(from, lasts, t.seen.slept))
 }
 
 // holds makes the hold, from the moment at which it was granted on, or before.
-func (t *ticket) holds(ctx context.Context, token int64, from time.Time, u lease.Until) *lease.Lease {
+func (t *ticket) holds(ctx context.Context, token int64, from time.Time, u keeper.Until) *lease.Lease {
 	c := t.client
-	if time.Until(u.Deadline)-(lease.Slept()-u.Slept) <= 0 {
+	if time.Until(u.Deadline)-(keeper.Slept()-u.Slept) <= 0 {
 		return nil // Nobody is told of a hold that is over as it begins.
 	}
 	h := &rowHold{ticket: t, token: token}
-	h.keeper = lease.New(engine.Hold(ctx, lease.Terms{
+	h.keeper = keeper.New(engine.Hold(ctx, keeper.Terms{
 		Name:  t.lock.line.Label(),
 		Token: uint64(token), Key: t.lock.line.Key, Waited: time.Since(t.begun), Until: u, Release: h.release, Unlock: h.letGo,
 	}))
@@ -169,7 +170,7 @@ func (t *ticket) holds(ctx context.Context, token int64, from time.Time, u lease
 	t.hold = h
 	c.mu.Unlock()
 	h.beginLocked(from, u)
-	return h.keeper.Lease()
+	return (*lease.Lease)(h.keeper)
 }
 
 // drop ends a ticket whose call has no hold, in the background.

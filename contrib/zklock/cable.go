@@ -11,7 +11,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/engine"
-	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 )
 
 // A moment is a time by the clocks of this machine.
@@ -20,7 +20,7 @@ type moment struct {
 	slept time.Duration
 }
 
-func now() moment { return moment{time.Now(), lease.Slept()} }
+func now() moment { return moment{time.Now(), keeper.Slept()} }
 
 // A cable makes the connections of one session, one after the other, for the library that speaks on them. It sees to
 // what that leaves open: pauses between attempts, a limit to the wait for the first answer, the session time-out that

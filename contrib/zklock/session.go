@@ -10,7 +10,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/engine"
-	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 )
 
 // A session is one of ZooKeeper's, from the servers' grant to the word that it is no more, on a zk.Conn of its own:
@@ -60,7 +60,7 @@ func (s *session) event(e zk.Event) {
 // extendLocked counts the session's time from a moment at which the leader is known to have heard of it, or later.
 func (s *session) extendLocked(from moment) {
 	// A hundredth, for clocks that run apart and for the time it takes to notice.
-	s.client.core.ExtendLocked(s, lease.Until{Deadline: from.at.Add(s.timeout - s.timeout/100), Slept: from.slept})
+	s.client.core.ExtendLocked(s, keeper.Until{Deadline: from.at.Add(s.timeout - s.timeout/100), Slept: from.slept})
 }
 
 // Live asks for time, and ends the holds where there is none, until the session is over.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -218,7 +219,7 @@ func (t *ticket) hold(ctx context.Context, begun time.Time) (*lease.Lease, error
 		return nil, context.Cause(t.Ctx)
 	}
 	l := t.line
-	how := lease.Terms{Name: l.Label(), Waited: time.Since(begun), Key: l.Key, Token: t.token, Release: t.release}
+	how := keeper.Terms{Name: l.Label(), Waited: time.Since(begun), Key: l.Key, Token: t.token, Release: t.release}
 	return t.client.core.Hold(ctx, t, how, l.Limits)
 }
 

@@ -4,9 +4,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/internal/times"
-	"github.com/headwaiter/headwaiter/lease"
 )
 
 // A Clock knows what time it is at the server, within bounds, from the replies that came.
@@ -22,7 +22,7 @@ type Clock struct {
 // A reading is the server's time in one reply.
 type reading struct {
 	sent, received time.Time
-	slept          time.Duration // what lease.Slept said when it was sent
+	slept          time.Duration // what keeper.Slept said when it was sent
 	server         int64         // µs
 }
 
@@ -97,12 +97,12 @@ func (c *Clock) Steady() (time.Time, bool) {
 }
 
 // Since returns a local time that is neither after the server's time at, nor after the news of it came. It also returns
-// what lease.Slept said at the time from which that was reckoned. Before the first reply nobody can tell how old the news
-// is: it is as if the machine had slept since.
+// what keeper.Slept said at the time from which that was reckoned. Before the first reply nobody can tell how old the
+// news is: it is as if the machine had slept since.
 func (c *Clock) Since(at int64, received time.Time) (time.Time, time.Duration) {
 	r := c.newest.Load()
 	if r == nil {
-		return received, lease.Slept() - 2*timers.WokeUp
+		return received, keeper.Slept() - 2*timers.WokeUp
 	}
 	age := time.Duration(at-r.server) * time.Microsecond
 	bound := r.sent.Add(age - age.Abs()/Drift)

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
@@ -240,7 +241,7 @@ func TestAClockWithoutAReadingPromisesNothing(t *testing.T) {
 	require.Zero(t, c.AtLeast(now))
 	from, slept := c.Since(12345, now)
 	require.Equal(t, now, from)
-	require.Greater(t, lease.Slept()-slept, timers.WokeUp, "news of nobody knows when was taken for fresh")
+	require.Greater(t, keeper.Slept()-slept, timers.WokeUp, "news of nobody knows when was taken for fresh")
 	c.Observe(Attempt{Sent: now}, 0, true)
 	require.Zero(t, c.AtLeast(now), "a reply without a time is no reading")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/internal/calls"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/times"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
@@ -27,7 +28,7 @@ const (
 // An Attempt is one request under way: when it was sent, and until when it can still run.
 type Attempt struct {
 	Sent     time.Time
-	Slept    time.Duration // what lease.Slept said then
+	Slept    time.Duration // what keeper.Slept said then
 	Expires  time.Time     // local time after which the server refuses it
 	Latest   int64         // the same as the server's clock will show it at the latest
 	NotAfter string        // and as text
@@ -36,7 +37,7 @@ type Attempt struct {
 
 // Sending is the attempt of a request that may run at any time.
 func Sending() Attempt {
-	now, slept := lease.Clocks()
+	now, slept := keeper.Clocks()
 	return Attempt{Sent: now, Slept: slept}
 }
 

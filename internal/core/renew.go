@@ -24,7 +24,7 @@ const (
 	grid = 128
 )
 
-// Until is an end that is certain by the clocks of this machine, and what it means when it passes; see lease.Until.
+// Until is an end that is certain by the clocks of this machine, and what it means when it passes; see keeper.Until.
 type Until struct {
 	Deadline time.Time
 	Slept    time.Duration

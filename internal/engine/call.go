@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/calls"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -102,10 +103,10 @@ func Rest(ctx, other context.Context, d time.Duration) error {
 // sees to it that its methods do not run at the same time.
 type Grip struct {
 	// Keeper is of the lease; nil before there is one.
-	Keeper *lease.Keeper
-	stall  *lease.Stall
+	Keeper *keeper.Keeper
+	stall  *keeper.Stall
 	ends   time.Time     // by the maximum hold
-	slept  time.Duration // what lease.Slept said when that began
+	slept  time.Duration // what keeper.Slept said when that began
 	limit  *time.Timer
 }
 
@@ -114,28 +115,28 @@ const never = 100 * 365 * 24 * time.Hour
 
 // Take makes the lease. When one of its limits may be over, over is called on a goroutine of its own: it is to call
 // [Grip.Over].
-func (g *Grip) Take(ctx context.Context, how lease.Terms, limits Limits, over func()) *lease.Lease {
-	how.Stall = lease.NewStall(limits.Stall)
-	g.slept = lease.Slept() // First: what is slept from here on must show.
+func (g *Grip) Take(ctx context.Context, how keeper.Terms, limits Limits, over func()) *lease.Lease {
+	how.Stall = keeper.NewStall(limits.Stall)
+	g.slept = keeper.Slept() // First: what is slept from here on must show.
 	g.ends = time.Now().Add(cmp.Or(limits.Hold, never))
 	how.Until = g.within(how.Until)
-	g.Keeper, g.stall = lease.New(Hold(ctx, how)), how.Stall
+	g.Keeper, g.stall = keeper.New(Hold(ctx, how)), how.Stall
 	if limits != (Limits{}) {
 		g.limit = time.AfterFunc(time.Until(g.stall.Earlier(g.ends)), over)
 	}
-	return g.Keeper.Lease()
+	return (*lease.Lease)(g.Keeper)
 }
 
 // within is an end that is no later than the maximum hold.
-func (g *Grip) within(u lease.Until) lease.Until {
+func (g *Grip) within(u keeper.Until) keeper.Until {
 	if g.ends.Add(g.slept).Before(u.Deadline.Add(u.Slept)) { // By a clock that goes on while the machine sleeps.
-		return lease.Until{Deadline: g.ends, Slept: g.slept, Cause: lease.ErrMaxHold}
+		return keeper.Until{Deadline: g.ends, Slept: g.slept, Cause: lease.ErrMaxHold}
 	}
 	return u
 }
 
 // Extend gives the hold more time, within its maximum, and reports whether it has not ended.
-func (g *Grip) Extend(u lease.Until) bool { return g.Keeper.Extend(g.within(u)) }
+func (g *Grip) Extend(u keeper.Until) bool { return g.Keeper.Extend(g.within(u)) }
 
 // Over reports whether the hold has ended by a limit, or is lost otherwise, and ends it if one is over now. If none is,
 // as there was progress, over of Take is called again when that may be so. A hold that was released is not over.
@@ -153,7 +154,7 @@ func (g *Grip) Over() bool {
 
 // cause is why the hold has ended, nil if it has not: the lease looks at the clock of its progress by itself.
 func (g *Grip) cause() error {
-	ctx := g.Keeper.Lease().Context()
+	ctx := g.Keeper.Context()
 	_ = ctx.Err()
 	return context.Cause(ctx)
 }
@@ -169,7 +170,7 @@ func (g *Grip) Lose(cause error) {
 // Ended is why the hold has ended: [lease.ErrReleased], or the loss. Its maximum is of no interest any more.
 func (g *Grip) Ended() error {
 	g.loosen()
-	return context.Cause(g.Keeper.Lease().Context())
+	return context.Cause(g.Keeper.Context())
 }
 
 func (g *Grip) loosen() {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/calls"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
@@ -18,8 +19,8 @@ import (
 
 // attempts is a call whose attempts come to these ends, and then to a hold. Each sets a place.
 func attempts(life context.Context, ends ...error) (Call, *lease.Lease) {
-	held := new(Grip).Take(context.Background(), lease.Terms{
-		Until: lease.Until{Deadline: time.Now().Add(time.Hour)}, Release: func(context.Context) error { return nil },
+	held := new(Grip).Take(context.Background(), keeper.Terms{
+		Until: keeper.Until{Deadline: time.Now().Add(time.Hour)}, Release: func(context.Context) error { return nil },
 	}, Limits{}, nil)
 	return Call{Line: &Line{}, Life: life, Again: passes, Once: func(_ context.Context, _ time.Time, at *Place) (*lease.Lease, error) {
 		if len(ends) == 0 {
@@ -130,8 +131,8 @@ func TestACallIsRefusedBeforeAnythingIsSent(t *testing.T) {
 
 func TestAGripEndsAtItsMaximumUnlessItHasEndedBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		how := lease.Terms{
-			Until: lease.Until{Deadline: time.Now().Add(time.Hour)}, Release: func(context.Context) error { return nil },
+		how := keeper.Terms{
+			Until: keeper.Until{Deadline: time.Now().Add(time.Hour)}, Release: func(context.Context) error { return nil },
 		}
 		over := 0
 		take := func() (*Grip, *lease.Lease) {
@@ -141,7 +142,7 @@ func TestAGripEndsAtItsMaximumUnlessItHasEndedBefore(t *testing.T) {
 		}
 		long, held := take()
 		require.Equal(t, time.Minute, time.Until(held.Deadline()), "more is not certain")
-		require.True(t, long.Extend(lease.Until{Deadline: time.Now().Add(2 * time.Hour), Slept: lease.Slept()}))
+		require.True(t, long.Extend(keeper.Until{Deadline: time.Now().Add(2 * time.Hour), Slept: keeper.Slept()}))
 		require.Equal(t, time.Minute, time.Until(held.Deadline()))
 		lost, other := take()
 		lost.Lose(lease.ErrForced)
@@ -164,23 +165,23 @@ func TestAGripEndsAtItsMaximumUnlessItHasEndedBefore(t *testing.T) {
 
 // The session may have been renewed before the machine slept; the maximum begins with the hold.
 func TestWhatWasSleptBeforeAHoldIsNotOfItsMaximum(t *testing.T) {
-	slept := lease.Slept()
-	renewed := lease.Until{Deadline: time.Now().Add(time.Minute), Slept: slept - 30*time.Second}
+	slept := keeper.Slept()
+	renewed := keeper.Until{Deadline: time.Now().Add(time.Minute), Slept: slept - 30*time.Second}
 	g := new(Grip)
-	l := g.Take(t.Context(), lease.Terms{Until: renewed}, Limits{Hold: 20 * time.Second}, func() {})
+	l := g.Take(t.Context(), keeper.Terms{Until: renewed}, Limits{Hold: 20 * time.Second}, func() {})
 	require.NoError(t, l.Context().Err(), "the session has 30s, and the hold may have 20s of them")
-	require.Equal(t, lease.ErrMaxHold, l.Until().Cause)
+	require.Equal(t, lease.ErrMaxHold, (*keeper.Keeper)(l).Until().Cause)
 	renewed.Deadline = renewed.Deadline.Add(-15 * time.Second)
 	require.True(t, g.Extend(renewed))
-	require.Equal(t, renewed, l.Until(), "the session ends first")
+	require.Equal(t, renewed, (*keeper.Keeper)(l).Until(), "the session ends first")
 	require.NoError(t, l.Context().Err())
 	g.Lose(lease.ErrForced)
 }
 
 func TestAGripEndsWithoutProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		how := lease.Terms{
-			Until: lease.Until{Deadline: time.Now().Add(time.Hour)}, Release: func(context.Context) error { return nil },
+		how := keeper.Terms{
+			Until: keeper.Until{Deadline: time.Now().Add(time.Hour)}, Release: func(context.Context) error { return nil },
 		}
 		g, begun, over := new(Grip), time.Now(), time.Duration(0)
 		l := g.Take(t.Context(), how, Limits{Stall: time.Minute}, func() {
@@ -237,8 +238,8 @@ var errRelease = errors.New("no answer")
 func held(wait time.Duration, err error, grip *Grip) func(context.Context) (*lease.Lease, error) {
 	return func(ctx context.Context) (*lease.Lease, error) {
 		time.Sleep(wait) // Of the bubble.
-		how := lease.Terms{
-			Token: 7, Waited: wait, Until: lease.Until{Deadline: time.Now().Add(time.Hour), Slept: lease.Slept()},
+		how := keeper.Terms{
+			Token: 7, Waited: wait, Until: keeper.Until{Deadline: time.Now().Add(time.Hour), Slept: keeper.Slept()},
 			Release: func(context.Context) error { return err }, Unlock: func() {},
 		}
 		return grip.Take(ctx, how, Limits{}, nil), nil

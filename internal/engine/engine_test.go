@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -82,7 +83,7 @@ func coreOf(t *testing.T, erase func([]*guest) bool) *Core[*place, *guest] {
 	var c *Core[*place, *guest]
 	c = NewCore(t.Context(), nil, func() (*place, error) {
 		p := &place{Session: NewSession(c.Life)}
-		p.Until = lease.Until{Deadline: time.Now().Add(time.Minute), Slept: lease.Slept()}
+		p.Until = keeper.Until{Deadline: time.Now().Add(time.Minute), Slept: keeper.Slept()}
 		return p, nil
 	}, erase)
 	t.Cleanup(func() { shut(t, c) })
@@ -100,7 +101,7 @@ func come(t *testing.T, c *Core[*place, *guest], id string) (*guest, *lease.Leas
 	c.Lock()
 	c.Tickets[id] = g
 	c.Unlock()
-	l := kit.Got(c.Hold(t.Context(), g, lease.Terms{Release: func(context.Context) error { return nil }}, Limits{}))(t)
+	l := kit.Got(c.Hold(t.Context(), g, keeper.Terms{Release: func(context.Context) error { return nil }}, Limits{}))(t)
 	return g, l
 }
 
@@ -186,7 +187,7 @@ func TestAHoldBeginsWhenItsSessionHasTime(t *testing.T) {
 			<-hurried
 			c.Lock()
 			defer c.Unlock()
-			c.ExtendLocked(p, lease.Until{Deadline: time.Now().Add(time.Hour), Slept: lease.Slept()})
+			c.ExtendLocked(p, keeper.Until{Deadline: time.Now().Add(time.Hour), Slept: keeper.Slept()})
 		}()
 		_, l := come(t, c, "one")
 		require.Equal(t, time.Now().Add(time.Hour), l.Deadline())

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/calls"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -71,8 +72,8 @@ func (l *Line) Failed(call string, err error) error {
 // Own reports whether ctx comes from a hold of the name that lasts.
 func (l *Line) Own(ctx context.Context) bool {
 	calls.Given(ctx)
-	held, ok := ctx.Value(l.Key).(*lease.Lease)
-	return ok && held.Context().Err() == nil
+	held, ok := ctx.Value(l.Key).(*keeper.Keeper)
+	return ok && !held.Overdue()
 }
 
 // Usable is why a call fails before anything is sent: what is wrong with the name, that ctx has ended, or the client's

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/calls"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -16,7 +17,7 @@ import (
 type Session struct {
 	Ctx     context.Context // ends when the session is known to be over, or the client closes; the cause says why
 	Die     context.CancelCauseFunc
-	Until   lease.Until   // as long as it is certain
+	Until   keeper.Until  // as long as it is certain
 	Changed chan struct{} // closed, and replaced, when it has more time, or less
 	Hurry   func()        // asks for more time now; nil where that comes by itself
 
@@ -38,7 +39,7 @@ func (s *Session) Over() bool { return errors.Is(context.Cause(s.Ctx), lease.Err
 
 // LeftLocked is how long the session is certain.
 func (s *Session) LeftLocked() time.Duration {
-	return time.Until(s.Until.Deadline) - (lease.Slept() - s.Until.Slept)
+	return time.Until(s.Until.Deadline) - (keeper.Slept() - s.Until.Slept)
 }
 
 // ChangeLocked tells the waiters of a change.
@@ -48,7 +49,7 @@ func (s *Session) ChangeLocked() {
 }
 
 // ExtendLocked gives a session more time, and its holds. What was lost stays lost.
-func (c *Core[S, T]) ExtendLocked(s S, u lease.Until) {
+func (c *Core[S, T]) ExtendLocked(s S, u keeper.Until) {
 	s.base().Until = u
 	for _, t := range c.holdsLocked(s) {
 		g := &t.base().Grip

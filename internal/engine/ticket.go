@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/headwaiter/headwaiter/internal/calls"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -151,7 +152,7 @@ func (c *Core[S, T]) BehindEnds(ctx context.Context, root string) error {
 
 // Hold makes the lease on what a ticket has got, when its session has time. It fails when the session, the key or node, or
 // ctx ends before.
-func (c *Core[S, T]) Hold(ctx context.Context, t T, how lease.Terms, limits Limits) (*lease.Lease, error) {
+func (c *Core[S, T]) Hold(ctx context.Context, t T, how keeper.Terms, limits Limits) (*lease.Lease, error) {
 	for {
 		if held := c.take(ctx, t, how, limits); held != nil {
 			return held, nil
@@ -166,7 +167,7 @@ func (c *Core[S, T]) Hold(ctx context.Context, t T, how lease.Terms, limits Limi
 }
 
 // take makes the lease. It returns nil if the session's time is over, or the key or node gone.
-func (c *Core[S, T]) take(ctx context.Context, t T, how lease.Terms, limits Limits) *lease.Lease {
+func (c *Core[S, T]) take(ctx context.Context, t T, how keeper.Terms, limits Limits) *lease.Lease {
 	c.Lock()
 	defer c.Unlock()
 	b := t.base()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/calls"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/notify"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
@@ -134,7 +135,7 @@ func Queued(ctx context.Context, ahead int) {
 }
 
 // Hold tells of the hold of a call that is about to be made, and returns the context and the terms to make it with.
-func Hold(ctx context.Context, how lease.Terms) (context.Context, lease.Terms) {
+func Hold(ctx context.Context, how keeper.Terms) (context.Context, keeper.Terms) {
 	c, _ := ctx.Value(callKey{}).(*watched)
 	if c == nil || !c.held.CompareAndSwap(false, true) {
 		return ctx, how // Nobody looks, or the context is another hold's.

@@ -28,23 +28,25 @@ const (
 )
 
 // primitive is what a primitive may import.
-var primitive = []string{".", "internal/wire", "lua", "lease", "observe", "internal/calls", "waitqueue"}
+var primitive = []string{".", "internal/option", "internal/wire", "lua", "lease", "observe", "internal/calls", "waitqueue"}
 
 // layers are the packages of the core module and what each may import in addition to the standard library:
 // packages of the core by their folder, others by their module. Imports point down only, and a new edge
 // is a reviewed edit of this table. Packages of internal/ that are not listed may import what they like.
 var layers = map[string][]string{
 	// L0
-	"internal/wire":   {},                         // What is asked, answered and told, as plain values.
-	"internal/times":  {},                         // Which of several times comes first, and pauses between attempts.
-	"internal/reason": {},                         // Plain errors, for what must not import lease.
-	"lua":             {"internal/wire", rueidis}, // which decodes replies
-	"lease":           {"internal/reason"},        // The words of all engines: those and what follows link no driver.
+	"internal/wire":   {},                                                       // What is asked, answered and told, as plain values.
+	"internal/times":  {},                                                       // Which of several times comes first, and pauses between attempts.
+	"internal/option": {},                                                       // Which primitives can honour an option.
+	"internal/reason": {},                                                       // Plain errors, for what must not import lease.
+	"lua":             {"internal/wire", rueidis},                               // which decodes replies
+	"internal/keeper": {"internal/reason", "internal/times"},                    // The engine's side of a lease: this and what follows link no driver.
+	"lease":           {"internal/keeper", "internal/reason", "internal/times"}, // The owner's side, and the words of all engines.
 	"observe":         {},
 	// What all engines do alike.
 	"internal/names":  {"lease"},
 	"internal/calls":  {"lease", "internal/times"},
-	"internal/timers": {"lease"},
+	"internal/timers": {"internal/keeper"},
 	"internal/notify": {"lease", "observe"},
 	// For programs.
 	"internal/tty": {},
@@ -52,12 +54,12 @@ var layers = map[string][]string{
 	"internal/core":  {"internal/reason", "internal/wire", "internal/times"},                  // Locks: tickets, holds, polls.
 	"internal/event": {"internal/core", "internal/reason", "internal/wire", "internal/times"}, // Latches, barriers, observers of an election.
 	// L1
-	"internal/conn":    {"internal/wire", "lua", "lease", "internal/calls", "internal/timers", rueidis, "internal/times"},
+	"internal/conn":    {"internal/wire", "lua", "internal/keeper", "lease", "internal/calls", "internal/timers", rueidis, "internal/times"},
 	"internal/outside": {"internal/wire", "lua", "lease", "internal/conn", "internal/calls", rueidis}, // Looking at names; waitqueue gives it the connections.
 	// L2
-	"waitqueue": {"internal/wire", "internal/core", "internal/event", "lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/outside", "internal/calls", "internal/timers", rueidis, uuid},
+	"waitqueue": {"internal/wire", "internal/core", "internal/event", "lua", "lease", "observe", "internal/conn", "internal/keeper", "internal/names", "internal/notify", "internal/option", "internal/outside", "internal/calls", "internal/timers", rueidis, uuid},
 	// L3: what a program imports first. Nothing below imports it.
-	".": {"lease", "internal/conn", "waitqueue", rueidis},
+	".": {"lease", "observe", "internal/conn", "internal/option", "waitqueue", rueidis},
 	// Looking from outside.
 	"doctor":  {".", "lua", "internal/calls", "waitqueue", rueidis},
 	"inspect": {".", "internal/wire", "lua", "lease", "internal/outside", "internal/calls", "waitqueue", rueidis},
@@ -68,14 +70,14 @@ var layers = map[string][]string{
 	"semaphore": primitive,
 	"countdown": primitive,
 	"barrier":   primitive,
-	"redlock":   append([]string{"internal/names"}, primitive...),
+	"redlock":   append([]string{"internal/names", "internal/keeper"}, primitive...),
 	"election":  primitive,
 	"fence":     {"lua", "lease", "waitqueue", "internal/names", rueidis}, // its marks are the caller's, on the caller's connections
 	// L5
-	"multilock": primitive,                                                              // The same protocol as fairlock, for several names.
-	"striped":   {".", "lease", "internal/calls", "waitqueue", "fairlock", "semaphore"}, // whose permits say how many stripes there are
+	"multilock": primitive,                                                                                 // The same protocol as fairlock, for several names.
+	"striped":   {".", "internal/option", "lease", "internal/calls", "waitqueue", "fairlock", "semaphore"}, // whose permits say how many stripes there are
 	// For the engines of contrib, which are modules of their own.
-	"internal/engine": {"lease", "observe", "internal/names", "internal/notify", "internal/calls"},
+	"internal/engine": {"internal/keeper", "lease", "observe", "internal/names", "internal/notify", "internal/calls"},
 	// For tests only, those of other engines too.
 	"conformance":                {"lease"},
 	"internal/testenv/daemon":    {}, // which benchmarks run their servers with

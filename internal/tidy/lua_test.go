@@ -162,9 +162,9 @@ func f(t Tuple) int { return t.Now + t.Place }`), "x")
 // what is sent alone, what is sent with others (a release as a job), what waits for an event, and what one script does for several names.
 // Those that are called replied read the replies.
 var senders = map[string][]string{
-	"proto.Ask":    {"*entry.askFor", "asking.job", "*wait.replied", "*attendance.ask", "*attendance.replied"},
+	"proto.Ask":    {"*wait.askFor", "asking.job", "*wait.replied", "*attendance.ask", "*attendance.replied"},
 	"proto.End":    {"*sender.script"},
-	"lua.Move":     {"*entry.askFor", "*sender.script"}, // Of a hold that is adopted, or handed over.
+	"lua.Move":     {"*wait.askFor", "*sender.script"}, // Of a hold that is adopted, or handed over.
 	"lua.MultiAsk": {"askOnce"},
 	"lua.MultiEnd": {"endInSlot"},
 }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 )
 
 // Timers are a heap of timers. What is due is called on their goroutine, one after the other, and must not block.
@@ -132,9 +132,9 @@ func (t *Timers) loop() {
 	defer close(t.done)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	slept, called := lease.Slept(), 0
+	slept, called := keeper.Slept(), 0
 	for {
-		if now := lease.Slept(); now-slept > WokeUp {
+		if now := keeper.Slept(); now-slept > WokeUp {
 			slept = now
 			t.advance()
 		}

@@ -55,3 +55,13 @@ func Jitter(from, to time.Duration, chance uint64) time.Duration {
 	part, _ := bits.Mul64(chance, uint64(to-from))
 	return from + time.Duration(part)
 }
+
+// Readable makes a duration readable: three digits are enough.
+func Readable(d time.Duration) time.Duration {
+	for unit := time.Duration(1); unit <= time.Hour; unit *= 10 {
+		if d < 1000*unit {
+			return d.Round(unit)
+		}
+	}
+	return d
+}

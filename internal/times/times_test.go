@@ -35,3 +35,13 @@ func TestPausesDoubleToASecondWithHalfLeftToChance(t *testing.T) {
 	require.Equal(t, time.Second, Jitter(time.Second, time.Second, 5))
 	require.Equal(t, time.Second, Jitter(time.Second, 0, 5))
 }
+
+func TestDurationsAreToldWithThreeDigits(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 1: "1ns", 999: "999ns", 1234: "1.23µs", 123_456: "123µs", 1_234_567: "1.23ms",
+		999_999_999: "1s", 5_000_300_000: "5s", 5_123_456_789: "5.12s", 65_432_100_000: "1m5.4s",
+		3 * time.Hour / 2: "1h30m0s", 100*time.Hour + 1234*time.Millisecond: "100h0m0s", -time.Second: "-1s",
+	} {
+		require.Equal(t, want, Readable(d).String(), "%d", d)
+	}
+}

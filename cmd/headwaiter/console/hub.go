@@ -113,7 +113,7 @@ func (w *watch) run(ctx context.Context, c *Console) {
 		return
 	}
 	defer heard.Stop()
-	queue := c.Client.Queue(lua.ProtocolOf(w.kind), w.name, waitqueue.Terms{Lease: lease.DefaultLease})
+	queue := (*waitqueue.Client)(c.Client).Queue(lua.ProtocolOf(w.kind), w.name, waitqueue.Terms{Lease: lease.DefaultLease})
 	w.recall(ctx, c.Client)
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

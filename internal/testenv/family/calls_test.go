@@ -22,6 +22,7 @@ import (
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/fence"
+	"github.com/headwaiter/headwaiter/internal/option"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
@@ -158,7 +159,7 @@ func TestAKeyOfAnotherTypeIsReportedAndLeftAlone(t *testing.T) {
 func TestUnusableOptionsAreRefusedBeforeRedis(t *testing.T) {
 	eachServer(t, func(t *testing.T, s redistest.Backend, k kind) {
 		c := kit.Dial(t, s)
-		refused := func(o option, is error, contains string) {
+		refused := func(o option.Any, is error, contains string) {
 			t.Helper()
 			s.ResetStats()
 			x := k.object(t, c, o)
@@ -265,7 +266,7 @@ func panics(t *testing.T, what string, f func()) {
 
 func TestACallWithoutAContextPanicsAndLeavesNothingBehind(t *testing.T) {
 	kit.BubbleTwo(t, func(t *testing.T, _ *redistest.Embedded, c, other *headwaiter.Client) {
-		q := c.Queue(lua.Fairlock, "held", waitqueue.DefaultTerms())
+		q := (*waitqueue.Client)(c).Queue(lua.Fairlock, "held", waitqueue.DefaultTerms())
 		held := kit.Got(q.Acquire(t.Context()))(t)
 		write := kit.Got(rwlock.New(c, "rw").Lock(t.Context()))(t)
 		var none context.Context

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/option"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
@@ -105,7 +106,7 @@ func TestAGrantWhoseMessageIsLostIsFoundByACheckAndCounted(t *testing.T) {
 
 // ending is one way in which a hold is lost.
 type ending struct {
-	opts  []option
+	opts  []option.Any
 	lose  func(t *testing.T, s redistest.Backend, c *headwaiter.Client, k kind)
 	cause error
 }
@@ -125,11 +126,11 @@ var endings = map[string]ending{
 	"by Close of the client": {nil, func(t *testing.T, _ redistest.Backend, c *headwaiter.Client, _ kind) {
 		require.NoError(t, c.Shutdown(t.Context()))
 	}, lease.ErrClientClosed},
-	"at the maximum": {[]option{headwaiter.WithMaxHold(200 * time.Millisecond)}, nil, lease.ErrMaxHold},
+	"at the maximum": {[]option.Any{headwaiter.WithMaxHold(200 * time.Millisecond)}, nil, lease.ErrMaxHold},
 	"at the maximum, after renewals": {
-		[]option{headwaiter.WithLease(500 * time.Millisecond), headwaiter.WithMaxHold(1200 * time.Millisecond)}, nil, lease.ErrMaxHold},
+		[]option.Any{headwaiter.WithLease(500 * time.Millisecond), headwaiter.WithMaxHold(1200 * time.Millisecond)}, nil, lease.ErrMaxHold},
 	"without progress": {
-		[]option{headwaiter.WithLease(500 * time.Millisecond), headwaiter.WithMaxStall(700 * time.Millisecond)}, nil, lease.ErrStalled},
+		[]option.Any{headwaiter.WithLease(500 * time.Millisecond), headwaiter.WithMaxStall(700 * time.Millisecond)}, nil, lease.ErrStalled},
 	"by a server that is gone": {nil, func(_ *testing.T, s redistest.Backend, _ *headwaiter.Client, _ kind) { s.Kill() }, lease.ErrExpired},
 }
 
@@ -145,7 +146,7 @@ func TestALossEndsAllLeasesOfAHoldSaysWhyAndFreesNobody(t *testing.T) {
 
 func (e ending) happens(t *testing.T, s redistest.Backend, k kind) {
 	c := kit.Dial(t, s)
-	o := k.object(t, c, append([]option{headwaiter.WithLease(2 * time.Second)}, e.opts...)...)
+	o := k.object(t, c, append([]option.Any{headwaiter.WithLease(2 * time.Second)}, e.opts...)...)
 	held := k.more(t, o, o.hold(t), 3)
 	child, cancel := context.WithCancel(held[0].Context())
 	defer cancel()
@@ -267,7 +268,7 @@ func TestAKeyLivesUntilItsTokenIsNotAheadOfTheClock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			eachServer(t, func(t *testing.T, s redistest.Backend, k kind) {
 				c := kit.Dial(t, s)
-				waitqueue.Above(c, uint64(kit.ServerTime(s)+time.Hour.Microseconds())) // Seen at another name, or node.
+				waitqueue.Above((*waitqueue.Client)(c), uint64(kit.ServerTime(s)+time.Hour.Microseconds())) // Seen at another name, or node.
 				o, other := k.object(t, c, headwaiter.WithLease(d)), k.dial(t, s)
 				lives := func() {
 					t.Helper()

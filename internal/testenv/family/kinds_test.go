@@ -10,6 +10,7 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/option"
 	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
@@ -21,7 +22,6 @@ import (
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
 	"github.com/headwaiter/headwaiter/striped"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A process that crowd.Start has started is this test binary, and ends here.
@@ -30,11 +30,8 @@ func init() { crowd.Main() }
 // locking is a call that takes a hold.
 type locking = func(context.Context) (*lease.Lease, error)
 
-// An option is of the root package.
-type option interface{ Apply(*waitqueue.Terms) }
-
 // as makes of options those of one package. It panics where that cannot honour one.
-func as[T any](opts []option) []T {
+func as[T any](opts []option.Any) []T {
 	all := make([]T, len(opts))
 	for i, o := range opts {
 		all[i] = any(o).(T)
@@ -55,63 +52,63 @@ type kind struct {
 	crowd  string // the kind of call in another process
 	enters bool   // the context of a hold enters it again
 	queue  bool   // its queue can have a limit
-	of     func(c *headwaiter.Client, name string, opts []option) object
+	of     func(c *headwaiter.Client, name string, opts []option.Any) object
 }
 
 var kinds = map[string]kind{
-	"fairlock": {lua.Fairlock, crowd.Lock, false, true, func(c *headwaiter.Client, name string, opts []option) object {
+	"fairlock": {lua.Fairlock, crowd.Lock, false, true, func(c *headwaiter.Client, name string, opts []option.Any) object {
 		m := fairlock.New(c, name, as[fairlock.Option](opts)...)
 		return object{m.Lock, m.TryLock, m.Inspect, m.ForceRelease}
 	}},
-	"reentrant": {lua.Reentrant, crowd.Reentrant, true, true, func(c *headwaiter.Client, name string, opts []option) object {
+	"reentrant": {lua.Reentrant, crowd.Reentrant, true, true, func(c *headwaiter.Client, name string, opts []option.Any) object {
 		m := reentrant.New(c, name, as[reentrant.Option](opts)...)
 		return object{m.Lock, m.TryLock, m.Inspect, m.ForceRelease}
 	}},
-	"rwlock": {lua.RWLock, crowd.Write, true, true, func(c *headwaiter.Client, name string, opts []option) object {
+	"rwlock": {lua.RWLock, crowd.Write, true, true, func(c *headwaiter.Client, name string, opts []option.Any) object {
 		m := rwlock.New(c, name, as[rwlock.Option](opts)...)
 		return object{m.Lock, m.TryLock, m.Inspect, m.ForceRelease}
 	}},
-	"semaphore": {lua.Semaphore, crowd.Semaphore, false, true, func(c *headwaiter.Client, name string, opts []option) object {
+	"semaphore": {lua.Semaphore, crowd.Semaphore, false, true, func(c *headwaiter.Client, name string, opts []option.Any) object {
 		s := semaphore.New(c, name, 1, as[semaphore.Option](opts)...)
 		one := func(get func(context.Context, int64) (*lease.Lease, error)) locking {
 			return func(ctx context.Context) (*lease.Lease, error) { return get(ctx, 1) }
 		}
 		return object{one(s.Acquire), one(s.TryAcquire), s.Inspect, s.ForceRelease}
 	}},
-	"election": {lua.Election, crowd.Election, false, false, func(c *headwaiter.Client, name string, opts []option) object {
+	"election": {lua.Election, crowd.Election, false, false, func(c *headwaiter.Client, name string, opts []option.Any) object {
 		e := election.New(c, name, as[election.Option](opts)...)
 		return object{func(ctx context.Context) (*lease.Lease, error) { return e.Campaign(ctx, "value") }, nil, e.Inspect, e.ForceRelease}
 	}},
-	"cohort": {of: func(c *headwaiter.Client, name string, opts []option) object {
+	"cohort": {of: func(c *headwaiter.Client, name string, opts []option.Any) object {
 		return object{lock: fairlock.New(c, name, append(as[fairlock.Option](opts), fairlock.WithCohort(8))...).Lock}
 	}},
-	"each": {queue: true, of: func(c *headwaiter.Client, name string, opts []option) object {
+	"each": {queue: true, of: func(c *headwaiter.Client, name string, opts []option.Any) object {
 		m := fairlock.New(c, name, as[fairlock.Option](opts)...)
 		return object{lock: func(ctx context.Context) (*lease.Lease, error) {
 			o := fairlock.LockEach(ctx, m)
 			return o[0].Lease, o[0].Err
 		}, inspect: m.Inspect}
 	}},
-	"multilock": {of: func(c *headwaiter.Client, name string, opts []option) object {
+	"multilock": {of: func(c *headwaiter.Client, name string, opts []option.Any) object {
 		return object{lock: multilock.New(c, []string{name, name + ":more"}, as[multilock.Option](opts)...).Lock}
 	}},
-	"striped": {of: func(c *headwaiter.Client, name string, opts []option) object {
+	"striped": {of: func(c *headwaiter.Client, name string, opts []option.Any) object {
 		m := striped.New(c, name, 1, as[striped.Option](opts)...)
 		return object{lock: func(ctx context.Context) (*lease.Lease, error) { return m.Lock(ctx, "key") }}
 	}},
-	"redlock": {of: func(c *headwaiter.Client, name string, opts []option) object {
+	"redlock": {of: func(c *headwaiter.Client, name string, opts []option.Any) object {
 		all := append(as[redlock.Option](opts), redlock.WithoutSafeRestart())
 		return object{lock: redlock.New([]*headwaiter.Client{c}, name, all...).Lock}
 	}},
 }
 
 // object is the name of the test, as a client sees it.
-func (k kind) object(t testing.TB, c *headwaiter.Client, opts ...option) object {
+func (k kind) object(t testing.TB, c *headwaiter.Client, opts ...option.Any) object {
 	return k.of(c, kit.Name(t), opts)
 }
 
 // dial returns the object of a new client.
-func (k kind) dial(t testing.TB, s redistest.Backend, opts ...option) object {
+func (k kind) dial(t testing.TB, s redistest.Backend, opts ...option.Any) object {
 	t.Helper()
 	return k.object(t, kit.Dial(t, s), opts...)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 	"github.com/headwaiter/headwaiter/internal/verify/judge"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
 )
@@ -183,7 +184,7 @@ func (c *child) end() {
 			break
 		}
 	}
-	var sum headwaiter.Stats
+	var sum observe.Stats
 	for _, client := range c.clients {
 		s := client.Stats()
 		sum.Late += s.Late

@@ -138,7 +138,7 @@ func aMachineIsSuspendedWhileItWaitsForARedlock(t *testing.T) {
 	busy := kit.Lock(t.Context(), redlock.New([]*headwaiter.Client{client}, "dozer", redlock.WithoutSafeRestart()).Lock).Value(t)
 	w := newWarp(t)
 	a := newProcess(t, plan{Role: dozer, Addrs: []string{server.Addr()}, Names: []string{"dozer"}, Under: []string{w.program, w.file}})
-	q := client.Queue(lua.Redlock, "dozer", waitqueue.Terms{Lease: lease.DefaultLease})
+	q := (*waitqueue.Client)(client).Queue(lua.Redlock, "dozer", waitqueue.Terms{Lease: lease.DefaultLease})
 	kit.Waiting(t, 1, func(ctx context.Context) (lease.Info, error) { return q.Inspect(ctx) })
 	w.set(t, time.Hour, time.Hour)
 	kit.Release(t, busy)

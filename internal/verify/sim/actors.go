@@ -6,6 +6,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/option"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/redlock"
 	"github.com/headwaiter/headwaiter/reentrant"
@@ -139,7 +140,8 @@ func (a *actor) acquire(ctx context.Context, c *headwaiter.Client, noted *Call) 
 	s := noted.Step
 	lasts := a.terms(s)
 	if noted.Final {
-		lasts.of.Limit = 0 // Everybody is to get in.
+		everybody := option.Set(func(t *waitqueue.Terms) { t.QueueLimit = 0 })
+		lasts = option.Join([]option.Every{lasts, everybody})
 	}
 	call := func(f func(context.Context) (*lease.Lease, error)) (*lease.Lease, int64, error) {
 		l, err := f(ctx)
@@ -190,18 +192,11 @@ func (a *actor) acquire(ctx context.Context, c *headwaiter.Client, noted *Call) 
 }
 
 // terms are what an actor asks for, of any primitive.
-type terms struct {
-	headwaiter.LeaseOption // for its marks
-	of                     Object
-	priority               int
+func (a *actor) terms(s Step) option.Every {
+	return option.Set(func(t *waitqueue.Terms) {
+		t.Lease, t.MaxHold, t.Priority, t.QueueLimit = a.object.Lease, a.object.MaxHold, s.Priority, a.object.Limit
+	})
 }
-
-// Apply sets them.
-func (x terms) Apply(t *waitqueue.Terms) {
-	t.Lease, t.MaxHold, t.Priority, t.QueueLimit = x.of.Lease, x.of.MaxHold, x.priority, x.of.Limit
-}
-
-func (a *actor) terms(s Step) terms { return terms{of: a.object, priority: s.Priority} }
 
 // downgrade goes on for reading.
 func (a *actor) downgrade(ctx context.Context, c *headwaiter.Client, l *lease.Lease, hold *Hold) {

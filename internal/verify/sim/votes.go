@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/option"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/redlock"
 )
@@ -14,7 +15,7 @@ import (
 // forgets the vote of a bare majority.
 
 // voting are the options of a Redlock.
-func (o Object) voting(lasts terms) []redlock.Option {
+func (o Object) voting(lasts option.Every) []redlock.Option {
 	opts := []redlock.Option{lasts}
 	if o.Trusts {
 		opts = append(opts, redlock.WithoutSafeRestart())

@@ -20,7 +20,7 @@ func Forcing(ctx context.Context, c *headwaiter.Client, kind, name string) waitq
 			terms.History = min(len(past)+1, waitqueue.MaxHistory) // The next end by the lock's own clients cuts it.
 		}
 	}
-	return c.Queue(lua.ProtocolOf(kind), name, terms)
+	return (*waitqueue.Client)(c).Queue(lua.ProtocolOf(kind), name, terms)
 }
 
 // mostHolders is among how many the one that is meant is looked for: as many as the engine itself looks among.
@@ -31,11 +31,11 @@ func Holding(ctx context.Context, c *headwaiter.Client, n inspect.Listed) (inspe
 	if words.Untold(n.Info) == 0 {
 		return n, nil
 	}
-	w, err := waitqueue.WiringOf(c)
+	w, err := waitqueue.WiringOf((*waitqueue.Client)(c))
 	if err != nil {
 		return n, err
 	}
-	name := c.Queue(lua.ProtocolOf(n.Kind), n.Name, waitqueue.Terms{Lease: lease.DefaultLease}).Seen()
+	name := (*waitqueue.Client)(c).Queue(lua.ProtocolOf(n.Kind), n.Name, waitqueue.Terms{Lease: lease.DefaultLease}).Seen()
 	infos, errs := w.InspectAll(ctx, []outside.Name{name}, mostHolders)
 	if errs[0] == nil {
 		n.Info = infos[0]

@@ -31,7 +31,7 @@ const hearAgain = 500 * time.Millisecond
 // heard must not block. Sharded channels have no patterns, so in a cluster nothing is heard.
 func Hear(c *headwaiter.Client, kind, name string, heard func([]wire.Grant)) (*Hearing, error) {
 	h := &Hearing{end: func() {}, heard: heard}
-	w, err := waitqueue.WiringOf(c)
+	w, err := waitqueue.WiringOf((*waitqueue.Client)(c))
 	if err != nil || lua.ProtocolOf(kind).Broadcast {
 		return h, err
 	}

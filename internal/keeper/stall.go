@@ -1,13 +1,15 @@
-package lease
+package keeper
 
 import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/headwaiter/headwaiter/internal/reason"
 )
 
-// A Stall is the clock that [Lease.Progress] sets back. An engine makes one for a hold, and gives it to each of its
-// leases; nil is one that never ends. It is for engines.
+// A Stall is the clock that [Keeper.Progress] sets back. An engine makes one for a hold, and gives it to each of its
+// leases; nil is one that never ends.
 type Stall struct {
 	begun time.Time
 	after time.Duration
@@ -76,22 +78,20 @@ func (s *Stall) err() error {
 			return nil
 		}
 		if last == stalled || s.last.CompareAndSwap(last, stalled) {
-			return fmt.Errorf("%w for %v", ErrStalled, s.after)
+			return fmt.Errorf("%w for %v", reason.ErrStalled, s.after)
 		}
 	}
 }
 
-// Progress says that the work moves on, to a hold that ends without that: its time by headwaiter.WithMaxStall begins
-// anew. It costs no request, so a loop may call it at each step. On a hold without such an end, and on one that has
-// ended, it does nothing.
-func (l *Lease) Progress() {
-	if l.inner.Err() != nil {
+// Progress starts the time of the Stall anew.
+func (k *Keeper) Progress() {
+	if k.inner.Err() != nil {
 		return // Others may use the hold still, whose work this is not.
 	}
-	if l.terms.Stall != nil {
-		l.terms.Stall.progress()
+	if k.terms.Stall != nil {
+		k.terms.Stall.progress()
 	}
-	for _, part := range l.terms.Parts {
+	for _, part := range k.terms.Parts {
 		part.Progress()
 	}
 }

@@ -1,4 +1,4 @@
-package lease_test
+package keeper_test
 
 import (
 	"context"
@@ -9,12 +9,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-func called(name string) func(*lease.Terms) { return func(terms *lease.Terms) { terms.Name = name } }
+func called(name string) func(*keeper.Terms) { return func(terms *keeper.Terms) { terms.Name = name } }
 
 func TestALossNamesTheHold(t *testing.T) {
 	t.Parallel()
@@ -75,7 +76,7 @@ func TestALeaseThatRanOutSaysWhyItWasNotRenewed(t *testing.T) {
 
 		e = newEngine(t.Context(), called("orders:42"))
 		e.Failing(time.Now(), refused)
-		require.True(t, e.Extend(lease.Until{Deadline: time.Now().Add(time.Second), Slept: lease.Slept()}))
+		require.True(t, e.Extend(keeper.Until{Deadline: time.Now().Add(time.Second), Slept: keeper.Slept()}))
 		synctime.Pass(time.Second)
 		require.NotErrorIs(t, context.Cause(e.Context()), refused, "a renewal has gone well since")
 
@@ -101,12 +102,12 @@ func TestAReleaseWithoutAContextPanicsAndChangesNothing(t *testing.T) {
 type noContext struct{ context.Context }
 
 // stalling makes leases on one hold that ends after d without progress.
-func stalling(t *testing.T, d time.Duration, n int) (all []*lease.Lease) {
-	s := lease.NewStall(d)
+func stalling(t *testing.T, d time.Duration, n int) (all []*keeper.Keeper) {
+	s := keeper.NewStall(d)
 	for range n {
-		all = append(all, lease.New(t.Context(), lease.Terms{
-			Stall: s, Until: lease.Until{Deadline: time.Now().Add(time.Hour)}, Release: func(context.Context) error { return nil },
-		}).Lease())
+		all = append(all, keeper.New(t.Context(), keeper.Terms{
+			Stall: s, Until: keeper.Until{Deadline: time.Now().Add(time.Hour)}, Release: func(context.Context) error { return nil },
+		}))
 	}
 	return all
 }
@@ -133,7 +134,7 @@ func TestProgressOnOneLeaseCountsForAllOfItsHold(t *testing.T) {
 func TestProgressReachesThePartsOfALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		parts := stalling(t, time.Minute, 1)
-		whole := lease.New(t.Context(), lease.Terms{Parts: parts, Until: lease.Until{Deadline: time.Now().Add(time.Hour)}}).Lease()
+		whole := keeper.New(t.Context(), keeper.Terms{Parts: parts, Until: keeper.Until{Deadline: time.Now().Add(time.Hour)}})
 		time.Sleep(40 * time.Second) // A step of the work.
 		whole.Progress()
 		time.Sleep(40 * time.Second) // A step of the work.
@@ -146,11 +147,11 @@ func TestProgressReachesThePartsOfALease(t *testing.T) {
 // The server's word that a lease is over may come ahead of everybody who watches its end here.
 func TestALossBehindTheDeadlineSaysWhatTheDeadlineWas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		until := lease.Until{Deadline: time.Now().Add(time.Second), Slept: lease.Slept(), Cause: lease.ErrMaxHold}
-		k := lease.New(t.Context(), lease.Terms{Until: until})
+		until := keeper.Until{Deadline: time.Now().Add(time.Second), Slept: keeper.Slept(), Cause: lease.ErrMaxHold}
+		k := keeper.New(t.Context(), keeper.Terms{Until: until})
 		time.Sleep(2 * time.Second) // Beyond the end.
 		k.Lose(lease.ErrExpired)
-		require.ErrorIs(t, context.Cause(k.Lease().Context()), lease.ErrMaxHold)
+		require.ErrorIs(t, context.Cause(k.Context()), lease.ErrMaxHold)
 	})
 }
 
@@ -168,8 +169,8 @@ func TestProgressOfALeaseThatWasReleasedDoesNotCount(t *testing.T) {
 
 func TestAPausedClockBeginsWithItsWholeTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, far := lease.NewStall(time.Minute), time.Now().Add(time.Hour)
-		l := lease.New(t.Context(), lease.Terms{Stall: s, Until: lease.Until{Deadline: far}}).Lease()
+		s, far := keeper.NewStall(time.Minute), time.Now().Add(time.Hour)
+		l := keeper.New(t.Context(), keeper.Terms{Stall: s, Until: keeper.Until{Deadline: far}})
 		s.Pause()
 		time.Sleep(2 * time.Minute) // The call goes on.
 		l.Progress()
@@ -186,7 +187,7 @@ func TestAPausedClockBeginsWithItsWholeTime(t *testing.T) {
 }
 
 func TestALeaseWithoutAStallDoesNotMindProgress(t *testing.T) {
-	require.Nil(t, lease.NewStall(0))
+	require.Nil(t, keeper.NewStall(0))
 	l := stalling(t, 0, 1)[0]
 	l.Progress()
 	require.NoError(t, l.Context().Err())
@@ -195,20 +196,20 @@ func TestALeaseWithoutAStallDoesNotMindProgress(t *testing.T) {
 // teller is an engine that can tell that somebody waits.
 type teller struct {
 	asked  int
-	keeper *lease.Keeper
+	keeper *keeper.Keeper
 	at     int // the call that is told at once; 0: none
 }
 
-func (e *teller) Want(*lease.Lease) {
+func (e *teller) Want(*keeper.Keeper) {
 	e.asked++
 	if e.asked == e.at {
 		e.keeper.Awaited()
 	}
 }
 
-func newTeller(t *testing.T, at int, parts ...*lease.Lease) *teller {
+func newTeller(t *testing.T, at int, parts ...*keeper.Keeper) *teller {
 	e := &teller{at: at}
-	e.keeper = lease.New(t.Context(), lease.Terms{Engine: e, Parts: parts, Until: lease.Until{Deadline: time.Now().Add(time.Hour)}})
+	e.keeper = keeper.New(t.Context(), keeper.Terms{Engine: e, Parts: parts, Until: keeper.Until{Deadline: time.Now().Add(time.Hour)}})
 	return e
 }
 
@@ -224,7 +225,7 @@ func closed(ch <-chan struct{}) bool {
 func TestTheEngineIsAskedOnceWhetherSomebodyWaitsAndTellsOnce(t *testing.T) {
 	t.Parallel()
 	e := newTeller(t, 0)
-	l := e.keeper.Lease()
+	l := e.keeper
 	e.keeper.Awaited() // Nobody has asked.
 	ch := l.Wanted()
 	require.False(t, closed(ch))
@@ -237,14 +238,14 @@ func TestTheEngineIsAskedOnceWhetherSomebodyWaitsAndTellsOnce(t *testing.T) {
 	require.Equal(t, 1, e.asked)
 	require.NoError(t, l.Context().Err(), "it obliges to nothing")
 
-	require.True(t, closed(newTeller(t, 1).keeper.Lease().Wanted()), "told at once")
+	require.True(t, closed(newTeller(t, 1).keeper.Wanted()), "told at once")
 }
 
 func TestAHoldThatHasEndedAsksNobodyWhetherSomebodyWaits(t *testing.T) {
 	t.Parallel()
 	e := newTeller(t, 0)
 	e.keeper.Lose(lease.ErrForced)
-	require.NotNil(t, e.keeper.Lease().Wanted())
+	require.NotNil(t, e.keeper.Wanted())
 	require.Zero(t, e.asked)
 }
 
@@ -252,17 +253,17 @@ func TestAnEngineThatCannotTellWhetherSomebodyWaitsHasNoChannel(t *testing.T) {
 	t.Parallel()
 	plain := newEngine(t.Context())
 	require.Nil(t, plain.Wanted())
-	whole := lease.New(t.Context(), lease.Terms{Parts: []*lease.Lease{plain.Lease}, Until: lease.Until{Deadline: time.Now().Add(time.Hour)}})
-	require.Nil(t, whole.Lease().Wanted())
+	whole := keeper.New(t.Context(), keeper.Terms{Parts: []*keeper.Keeper{plain.Keeper}, Until: keeper.Until{Deadline: time.Now().Add(time.Hour)}})
+	require.Nil(t, whole.Wanted())
 }
 
 func TestAHoldOfSeveralNamesIsToldWhenSomebodyWaitsForOneOfThem(t *testing.T) {
 	t.Parallel()
 	for which := range 2 {
 		parts := []*teller{newTeller(t, 0), newTeller(t, 0)}
-		whole := lease.New(t.Context(), lease.Terms{
-			Parts: []*lease.Lease{parts[0].keeper.Lease(), parts[1].keeper.Lease()}, Until: lease.Until{Deadline: time.Now().Add(time.Hour)},
-		}).Lease()
+		whole := keeper.New(t.Context(), keeper.Terms{
+			Parts: []*keeper.Keeper{parts[0].keeper, parts[1].keeper}, Until: keeper.Until{Deadline: time.Now().Add(time.Hour)},
+		})
 		ch := whole.Wanted()
 		require.False(t, closed(ch))
 		parts[which].keeper.Awaited()
@@ -271,6 +272,6 @@ func TestAHoldOfSeveralNamesIsToldWhenSomebodyWaitsForOneOfThem(t *testing.T) {
 		require.Equal(t, []int{1, 1}, []int{parts[0].asked, parts[1].asked})
 	}
 	e := newTeller(t, 1)
-	whole := lease.New(t.Context(), lease.Terms{Parts: []*lease.Lease{e.keeper.Lease()}, Until: lease.Until{Deadline: time.Now().Add(time.Hour)}})
-	require.True(t, closed(whole.Lease().Wanted()), "told at once")
+	whole := keeper.New(t.Context(), keeper.Terms{Parts: []*keeper.Keeper{e.keeper}, Until: keeper.Until{Deadline: time.Now().Add(time.Hour)}})
+	require.True(t, closed(whole.Wanted()), "told at once")
 }

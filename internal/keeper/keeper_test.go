@@ -1,4 +1,4 @@
-package lease_test
+package keeper_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
@@ -24,17 +25,16 @@ const token = 7
 
 // engine makes a hold for a minute, and counts how often it is given back.
 type engine struct {
-	*lease.Keeper
-	*lease.Lease
+	*keeper.Keeper
 	released atomic.Int64
 	answer   error // of Release
 }
 
-func newEngine(ctx context.Context, change ...func(*lease.Terms)) *engine {
+func newEngine(ctx context.Context, change ...func(*keeper.Terms)) *engine {
 	e := &engine{}
-	terms := lease.Terms{
+	terms := keeper.Terms{
 		Token: token,
-		Until: lease.Until{Deadline: time.Now().Add(time.Minute), Slept: lease.Slept()},
+		Until: keeper.Until{Deadline: time.Now().Add(time.Minute), Slept: keeper.Slept()},
 		Release: func(context.Context) error {
 			e.released.Add(1)
 			return e.answer
@@ -43,13 +43,12 @@ func newEngine(ctx context.Context, change ...func(*lease.Terms)) *engine {
 	for _, c := range change {
 		c(&terms)
 	}
-	e.Keeper = lease.New(ctx, terms)
-	e.Lease = e.Keeper.Lease()
+	e.Keeper = keeper.New(ctx, terms)
 	return e
 }
 
 // passed is an end that has passed.
-func passed(t *lease.Terms) { t.Until.Deadline = time.Now().Add(-time.Millisecond) }
+func passed(t *keeper.Terms) { t.Until.Deadline = time.Now().Add(-time.Millisecond) }
 
 var losses = []error{lease.ErrExpired, lease.ErrForced, lease.ErrForgotten, lease.ErrMaxHold, lease.ErrClientClosed}
 
@@ -97,7 +96,7 @@ func TestTheCauseSaysByWhichCallTheHoldWasReleased(t *testing.T) {
 	released, unlocked, done := newEngine(t.Context()), newEngine(t.Context()), newEngine(t.Context())
 	require.NoError(t, released.Release(t.Context()))
 	unlocked.Unlock()
-	lock := func(context.Context) (*lease.Lease, error) { return done.Lease, nil }
+	lock := func(context.Context) (*lease.Lease, error) { return (*lease.Lease)(done.Keeper), nil }
 	var kept context.Context
 	require.NoError(t, lease.Do(t.Context(), lock, func(ctx context.Context) error { kept = ctx; return nil }))
 	require.EqualError(t, context.Cause(kept), "lease released at the end of Do")
@@ -117,7 +116,7 @@ func TestTheCauseSaysByWhichCallTheHoldWasReleased(t *testing.T) {
 func TestTheContextHasEndedBeforeTheHoldIsGivenBack(t *testing.T) {
 	t.Parallel()
 	var e *engine
-	e = newEngine(t.Context(), func(terms *lease.Terms) {
+	e = newEngine(t.Context(), func(terms *keeper.Terms) {
 		terms.Release = func(context.Context) error { return context.Cause(e.Context()) }
 	})
 	require.ErrorIs(t, e.Release(t.Context()), lease.ErrReleased)
@@ -150,7 +149,7 @@ func TestAHoldIsGivenBackWithItsOwnContext(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := &giver{}
-			mine := func(terms *lease.Terms) {
+			mine := func(terms *keeper.Terms) {
 				terms.Engine = g
 				terms.Release = func(ctx context.Context) error { _, err := g.HandOver(ctx); return err }
 			}
@@ -221,7 +220,7 @@ func TestAPassedDeadlineIsALossAtTheFirstLook(t *testing.T) {
 			return context.Cause(e.Context())
 		},
 		"Extend": func(e *engine) error {
-			require.False(t, e.Extend(lease.Until{Deadline: time.Now().Add(time.Hour), Slept: lease.Slept()}))
+			require.False(t, e.Extend(keeper.Until{Deadline: time.Now().Add(time.Hour), Slept: keeper.Slept()}))
 			return context.Cause(e.Context())
 		},
 	} {
@@ -250,24 +249,24 @@ func childCause(ctx context.Context) error {
 
 func TestAPassedDeadlineMayHaveACauseOfItsOwn(t *testing.T) {
 	t.Parallel()
-	e := newEngine(t.Context(), passed, func(terms *lease.Terms) { terms.Until.Cause = lease.ErrMaxHold })
+	e := newEngine(t.Context(), passed, func(terms *keeper.Terms) { terms.Until.Cause = lease.ErrMaxHold })
 	require.Equal(t, context.Canceled, e.Context().Err())
 	require.Equal(t, lease.ErrMaxHold, context.Cause(e.Context()))
 }
 
 func TestTheTimeThatTheMachineSleptCounts(t *testing.T) {
 	t.Parallel()
-	e := newEngine(t.Context(), func(terms *lease.Terms) { terms.Until.Slept = lease.Slept() - time.Hour })
+	e := newEngine(t.Context(), func(terms *keeper.Terms) { terms.Until.Slept = keeper.Slept() - time.Hour })
 	require.Error(t, e.Context().Err(), "the machine slept for an hour, the hold lasts a minute")
-	e = newEngine(t.Context(), func(terms *lease.Terms) { terms.Until.Slept = lease.Slept() - time.Second })
+	e = newEngine(t.Context(), func(terms *keeper.Terms) { terms.Until.Slept = keeper.Slept() - time.Second })
 	require.NoError(t, e.Context().Err())
 }
 
 func TestSleptIsSteadyWhileTheMachineIsAwake(t *testing.T) {
 	t.Parallel()
-	first := lease.Slept()
+	first := keeper.Slept()
 	for range 1000 {
-		require.InDelta(t, first, lease.Slept(), float64(500*time.Millisecond))
+		require.InDelta(t, first, keeper.Slept(), float64(500*time.Millisecond))
 	}
 }
 
@@ -280,12 +279,12 @@ func TestAnExtensionMovesTheEnd(t *testing.T) {
 			synctime.Pass(59 * time.Second)
 			require.NoError(t, e.Context().Err())
 			until := time.Now().Add(time.Minute)
-			require.True(t, e.Extend(lease.Until{Deadline: until, Slept: lease.Slept()}))
+			require.True(t, e.Extend(keeper.Until{Deadline: until, Slept: keeper.Slept()}))
 			require.Equal(t, until, e.Deadline())
 		}
 		synctime.Pass(time.Minute + time.Millisecond)
 		require.Error(t, e.Context().Err())
-		require.False(t, e.Extend(lease.Until{Deadline: time.Now().Add(time.Hour), Slept: lease.Slept()}))
+		require.False(t, e.Extend(keeper.Until{Deadline: time.Now().Add(time.Hour), Slept: keeper.Slept()}))
 		require.ErrorIs(t, context.Cause(e.Context()), lease.ErrExpired)
 	})
 }
@@ -296,14 +295,14 @@ func TestTheContextHasTheValuesOfItsParentButNotItsEnd(t *testing.T) {
 	t.Parallel()
 	parent, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "value"), time.Minute)
 	found := new(int)
-	e := newEngine(parent, func(terms *lease.Terms) { terms.Key = found })
+	e := newEngine(parent, func(terms *keeper.Terms) { terms.Key = found })
 	cancel()
 	ctx := e.Context()
 	require.NoError(t, ctx.Err())
 	require.Equal(t, "value", ctx.Value(key{}))
 	_, ok := ctx.Deadline()
 	require.False(t, ok)
-	require.Same(t, e.Lease, ctx.Value(found))
+	require.Same(t, e.Keeper, ctx.Value(found))
 	require.Nil(t, ctx.Value(new(int)))
 	require.Nil(t, newEngine(parent).Context().Value(nil))
 	require.Equal(t, "lease.Context", fmt.Sprint(ctx))
@@ -340,7 +339,7 @@ func TestAHoldEndsOnceHoweverManyEndIt(t *testing.T) {
 				case 0:
 					e.Lose(lease.ErrForced)
 				case 1:
-					e.Extend(lease.Until{Deadline: time.Now().Add(time.Hour), Slept: lease.Slept()})
+					e.Extend(keeper.Until{Deadline: time.Now().Add(time.Hour), Slept: keeper.Slept()})
 				default:
 					if e.Release(t.Context()) == nil {
 						nils.Add(1)
@@ -357,33 +356,33 @@ func TestAHoldEndsOnceHoweverManyEndIt(t *testing.T) {
 }
 
 func TestTheLeaseIsFoundInItsContext(t *testing.T) {
-	_, found := lease.FromContext(t.Context())
+	_, found := keeper.FromContext(t.Context())
 	require.False(t, found)
-	outer := lease.New(t.Context(), lease.Terms{Token: 1, Until: lease.Until{Deadline: time.Now().Add(time.Hour)}}).Lease()
-	inner := lease.New(outer.Context(), lease.Terms{Token: 2, Until: lease.Until{Deadline: time.Now().Add(time.Hour)}, Shared: true}).Lease()
+	outer := keeper.New(t.Context(), keeper.Terms{Token: 1, Until: keeper.Until{Deadline: time.Now().Add(time.Hour)}})
+	inner := keeper.New(outer.Context(), keeper.Terms{Token: 2, Until: keeper.Until{Deadline: time.Now().Add(time.Hour)}, Shared: true})
 	ctx, cancel := context.WithCancel(inner.Context())
 	defer cancel()
-	got, found := lease.FromContext(ctx)
+	got, found := keeper.FromContext(ctx)
 	require.True(t, found)
 	require.Same(t, inner, got, "not the innermost")
 	require.True(t, got.Shared())
-	got, _ = lease.FromContext(context.WithValue(outer.Context(), t, 1))
+	got, _ = keeper.FromContext(context.WithValue(outer.Context(), t, 1))
 	require.Same(t, outer, got)
 	require.False(t, got.Shared())
 }
 
 func TestALeaseIsTextForLogs(t *testing.T) {
 	t.Parallel()
-	e := newEngine(t.Context(), func(t *lease.Terms) { t.Name = "orders" })
+	e := newEngine(t.Context(), func(t *keeper.Terms) { t.Name = "orders" })
 	require.Regexp(t, `^"orders", token 7: held, certain for [0-9.ms]+$`, e.String())
-	require.Regexp(t, `^"orders", token 7: held, certain for [0-9.ms]+$`, fmt.Sprintf("%+v", e.Lease))
+	require.Regexp(t, `^"orders", token 7: held, certain for [0-9.ms]+$`, fmt.Sprintf("%+v", e.Keeper))
 	require.NoError(t, e.Release(t.Context()))
 	require.Equal(t, `"orders", token 7: lease released by Release`, e.String())
 }
 
 // unlocking is an engine that knows Unlock, and counts its calls.
-func unlocking(n *atomic.Int64) func(*lease.Terms) {
-	return func(t *lease.Terms) { t.Unlock = func() { n.Add(1) } }
+func unlocking(n *atomic.Int64) func(*keeper.Terms) {
+	return func(t *keeper.Terms) { t.Unlock = func() { n.Add(1) } }
 }
 
 func TestAnUnlockGivesBackOnce(t *testing.T) {
@@ -411,7 +410,7 @@ func TestAnUnlockAfterAReleaseDoesNothing(t *testing.T) {
 // Its engine learns that nobody uses what it may still have of it, as by a Release.
 func TestAnUnlockAfterALossLeavesTheLoss(t *testing.T) {
 	t.Parallel()
-	for _, change := range []func(*lease.Terms){passed, func(*lease.Terms) {}} {
+	for _, change := range []func(*keeper.Terms){passed, func(*keeper.Terms) {}} {
 		e := newEngine(t.Context(), change)
 		e.Lose(lease.ErrForced)
 		e.Unlock()
@@ -424,7 +423,7 @@ func TestAnUnlockAfterALossLeavesTheLoss(t *testing.T) {
 func TestAnEngineWithoutAnUnlockReleasesOnAContextThatHasEnded(t *testing.T) {
 	t.Parallel()
 	var on context.Context
-	e := newEngine(t.Context(), func(t *lease.Terms) {
+	e := newEngine(t.Context(), func(t *keeper.Terms) {
 		t.Release = func(ctx context.Context) error { on = ctx; return lease.ErrUnconfirmed }
 	})
 	e.Unlock()

@@ -1,4 +1,4 @@
-package lease_test
+package keeper_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/internal/keeper"
 )
 
 // What a hold costs without the requests to its engine.
@@ -20,31 +20,30 @@ func BenchmarkLease(b *testing.B) {
 			}
 		})
 	}
-	terms := func() lease.Terms {
-		return lease.Terms{
+	terms := func() keeper.Terms {
+		return keeper.Terms{
 			Token: token, Release: func(context.Context) error { return nil },
-			Until: lease.Until{Deadline: time.Now().Add(time.Hour), Slept: lease.Slept()},
+			Until: keeper.Until{Deadline: time.Now().Add(time.Hour), Slept: keeper.Slept()},
 		}
 	}
 	ctx := context.Background()
 	run("New, Release", func() {
-		if err := lease.New(ctx, terms()).Lease().Release(ctx); err != nil {
+		if err := keeper.New(ctx, terms()).Release(ctx); err != nil {
 			b.Fatal(err)
 		}
 	})
-	k := lease.New(ctx, terms())
+	k := keeper.New(ctx, terms())
 	defer k.End()
-	l := k.Lease()
-	held := l.Context()
-	run("Context", func() { _ = l.Context() })
+	held := k.Context()
+	run("Context", func() { _ = k.Context() })
 	run("Context.Err", func() {
 		if held.Err() != nil {
 			b.Fatal("lost")
 		}
 	})
 	run("Extend", func() { k.Extend(terms().Until) })
-	run("Deadline", func() { _ = l.Deadline() })
-	run("FromContext", func() { _, _ = lease.FromContext(held) })
+	run("Deadline", func() { _ = k.Deadline() })
+	run("FromContext", func() { _, _ = keeper.FromContext(held) })
 	run("a child of Context", func() {
 		_, cancel := context.WithCancel(held)
 		cancel()

@@ -1,4 +1,4 @@
-package lease_test
+package keeper_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/keeper"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -85,7 +86,7 @@ func TestABoundContextEndsAsTheOtherOneDoes(t *testing.T) {
 				e = newEngine(t.Context())
 				ctx, cancel = context.WithTimeoutCause(t.Context(), time.Second, errGone)
 				defer cancel()
-				err := lease.Do(ctx, func(context.Context) (*lease.Lease, error) { return e.Lease, nil }, work)
+				err := lease.Do(ctx, func(context.Context) (*lease.Lease, error) { return (*lease.Lease)(e.Keeper), nil }, work)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 			})
 		})
@@ -128,7 +129,7 @@ func TestABoundContextHasTheDeadlineAndTheValuesOfTheOther(t *testing.T) {
 	t.Parallel()
 	type of string
 	lock := new(int)
-	own := func(terms *lease.Terms) { terms.Key = lock }
+	own := func(terms *keeper.Terms) { terms.Key = lock }
 	old := newEngine(t.Context(), own)
 	_ = old.Release(t.Context())
 	e := newEngine(context.WithValue(context.WithValue(t.Context(), of("both"), "hold"), of("hold"), "hold"), own)
@@ -140,10 +141,10 @@ func TestABoundContextHasTheDeadlineAndTheValuesOfTheOther(t *testing.T) {
 	require.Equal(t, "call", bound.Value(of("call")))
 	require.Equal(t, "hold", bound.Value(of("hold")))
 	require.Nil(t, bound.Value(of("neither")))
-	require.Same(t, e.Lease, bound.Value(lock), "not the one before, which has ended")
-	inside, ok := lease.FromContext(bound)
+	require.Same(t, e.Keeper, bound.Value(lock), "not the one before, which has ended")
+	inside, ok := keeper.FromContext(bound)
 	require.True(t, ok)
-	require.Same(t, e.Lease, inside)
+	require.Same(t, e.Keeper, inside)
 	want, _ := ctx.Deadline()
 	got, ok := bound.Deadline()
 	require.True(t, ok)
@@ -156,10 +157,10 @@ func TestABoundContextHasTheDeadlineAndTheValuesOfTheOther(t *testing.T) {
 func TestABoundContextOfSeveralNamesFindsEachOfThem(t *testing.T) {
 	t.Parallel()
 	lock := new(int)
-	part := newEngine(t.Context(), func(terms *lease.Terms) { terms.Key = lock })
-	all := newEngine(t.Context(), func(terms *lease.Terms) { terms.Parts = []*lease.Lease{part.Lease} })
+	part := newEngine(t.Context(), func(terms *keeper.Terms) { terms.Key = lock })
+	all := newEngine(t.Context(), func(terms *keeper.Terms) { terms.Parts = []*keeper.Keeper{part.Keeper} })
 	bound := all.Bind(t.Context())
-	require.Same(t, part.Lease, bound.Value(lock))
+	require.Same(t, part.Keeper, bound.Value(lock))
 	part.Lose(lease.ErrForced)
 	require.Error(t, bound.Err())
 	require.ErrorIs(t, context.Cause(bound), lease.ErrForced)
@@ -216,7 +217,7 @@ func TestDoTellsWhatItsFunctionReturnedAndWhatBecameOfTheHold(t *testing.T) {
 		"the loss, told once": {lease.ErrForced, lease.ErrForced, []error{lease.ErrForced}, "lease lost: released elsewhere by force"},
 	} {
 		e := newEngine(t.Context())
-		err := lease.Do(t.Context(), func(context.Context) (*lease.Lease, error) { return e.Lease, nil }, func(context.Context) error {
+		err := lease.Do(t.Context(), func(context.Context) (*lease.Lease, error) { return (*lease.Lease)(e.Keeper), nil }, func(context.Context) error {
 			if c.lost != nil {
 				e.Lose(c.lost)
 			}
@@ -238,7 +239,7 @@ func TestDoReleasesOnAPanicAndAfterTheEndOfItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	e := newEngine(ctx)
 	require.PanicsWithValue(t, "no", func() {
-		_ = lease.Do(ctx, func(context.Context) (*lease.Lease, error) { return e.Lease, nil }, func(inner context.Context) error {
+		_ = lease.Do(ctx, func(context.Context) (*lease.Lease, error) { return (*lease.Lease)(e.Keeper), nil }, func(inner context.Context) error {
 			cancel()
 			require.Error(t, inner.Err())
 			panic("no")
