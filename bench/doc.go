@@ -45,7 +45,6 @@
 //	W6   a holder was killed: from the end of its lease to the next hold
 //	W7   what a long queue costs the server, and memory ([Crowd])
 //	W8   what many leases cost their client ([Holds])
-//	W9   calls at ten times what a lock can do, at a queue with a limit ([Overload])
 //
 // And what is large, for bench far: one lock that ten thousand clients want, beside a hundred ([Throng]); W7 and W8 with
 // more of all, and what each operation takes of the server; what a hand-off costs in clusters of several masters

@@ -67,8 +67,6 @@ func (r *Report) take(line []byte) error {
 		return replace(line, &r.Crowds, func(x Crowd) string { return x.Contender + x.Gathering.String() })
 	case "holds":
 		return replace(line, &r.Holds, func(x Holds) string { return x.Contender + x.Keeping.String() })
-	case "overload":
-		return replace(line, &r.Overloads, func(x Overload) string { return fmt.Sprint(x.Contender, x.Limit) })
 	case "shards":
 		return replace(line, &r.Shards, func(x Shards) string { return fmt.Sprint(x.Contender, x.Masters) })
 	case "missing":

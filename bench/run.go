@@ -40,10 +40,9 @@ type Config struct {
 	Within time.Duration
 	// Scenes are what goes wrong; see [Scenes].
 	Scenes []Scene
-	// Crowds are the queues of W7, Holds the leases of W8, Limits those of queues for W9.
+	// Crowds are the queues of W7, Holds the leases of W8.
 	Crowds []Gathering
 	Holds  []Keeping
-	Limits []int
 	// Throngs are measured of the first contender, and what a hand-off costs in clusters of as many masters as Shards says,
 	// with what On makes of it for them.
 	Throngs []Throng
@@ -103,7 +102,6 @@ type Report struct {
 	Recoveries  []Recovery
 	Crowds      []Crowd
 	Holds       []Holds
-	Overloads   []Overload
 	Shards      []Shards
 	Scripts     []ScriptTimes
 	Missing     []Missing
@@ -190,7 +188,7 @@ func Run(ctx context.Context, c Config) (report Report, err error) {
 	return report, r.beyond(ctx)
 }
 
-// beyond is what has no floors: how far it goes, and W5 to W9.
+// beyond is what has no floors: how far it goes, and W5 to W8.
 func (r *runner) beyond(ctx context.Context) error {
 	if err := r.shards(ctx); err != nil {
 		return err
@@ -202,11 +200,6 @@ func (r *runner) beyond(ctx context.Context) error {
 	}
 	for _, k := range r.Config.Holds {
 		if err := r.scripted(ctx, k.String(), func() error { return r.holds(ctx, k) }); err != nil {
-			return err
-		}
-	}
-	for _, n := range r.Limits {
-		if err := r.scripted(ctx, fmt.Sprintf("W9 n=%d", n), func() error { return r.overload(ctx, n) }); err != nil {
 			return err
 		}
 	}

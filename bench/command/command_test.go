@@ -270,14 +270,13 @@ func TestAServerThatIsNotThereIsNamedWithoutItsPassword(t *testing.T) {
 }
 
 func TestTheStandardSetStandsForItsFlags(t *testing.T) {
-	s, err := parse([]string{"-standard", "-rounds", "7"}, []string{"-work", "W1,W5,W6,W7,W8,W9", "-rounds", "5"}, io.Discard)
+	s, err := parse([]string{"-standard", "-rounds", "7"}, []string{"-work", "W1,W5,W6,W7,W8", "-rounds", "5"}, io.Discard)
 	require.NoError(t, err)
 	require.Equal(t, 7, s.rounds)
 	require.Len(t, s.works, 1)
 	require.Len(t, s.scenes, 6)
 	require.NotEmpty(t, s.crowds)
 	require.NotEmpty(t, s.holds)
-	require.NotEmpty(t, s.limits)
 }
 
 func TestTwoBuildsAreComparedInProcessesOfBoth(t *testing.T) {

@@ -18,7 +18,6 @@ type settings struct {
 	works             []bench.Work
 	crowds            []bench.Gathering
 	holds             []bench.Keeping
-	limits            []int
 	dead              []int
 	scenes            []bench.Scene
 	locks             []string
@@ -41,7 +40,6 @@ type settings struct {
 type flags struct {
 	settings
 	work, clients, crowd, hold, lock string
-	limit                            string
 	died, fills                      string
 	held                             time.Duration
 	arrival                          float64
@@ -55,7 +53,6 @@ func (f *flags) define(set *flag.FlagSet, standard []string) {
 	set.StringVar(&f.lock, "locks", "headwaiter", "locks to measure, or all")
 	set.StringVar(&f.crowd, "crowd", "100,1000,10000,100000", "lengths of the queue of W7")
 	set.StringVar(&f.hold, "holds", "100,10000", "numbers of leases of W8")
-	set.StringVar(&f.limit, "limits", "16,100", "limits of the queue of W9")
 	set.StringVar(&f.died, "dead", "2,100,1000", "numbers of dead waiters of W5")
 	set.DurationVar(&f.held, "hold", 0, "how long W4 holds (default not at all)")
 	set.Float64Var(&f.arrival, "arrival", 0, "calls a second of W1 to W4 that arrive whatever became of those before (default: each worker calls again when it has released)")
@@ -139,8 +136,8 @@ func (f *flags) harmless() error {
 		clients = max(clients, w.Clients)
 	}
 	switch {
-	case len(f.scenes)+len(f.crowds)+len(f.settings.holds)+len(f.limits) > 0 || f.scripts:
-		return errors.New("bench: -redis: W5 to W9 and -scripts kill connections of others, fill the server or change its settings: they are for a server that is started here")
+	case len(f.scenes)+len(f.crowds)+len(f.settings.holds) > 0 || f.scripts:
+		return errors.New("bench: -redis: W5 to W8 and -scripts kill connections of others, fill the server or change its settings: they are for a server that is started here")
 	case clients > mostClients || f.held > longestHold || f.slice > longest || f.floorSlice > longest || f.rounds > mostRounds || !(f.arrival <= mostCalls):
 		return fmt.Errorf("bench: -redis: on a server that is not started here at most %d clients, holds of %v, slices of %v, %d rounds and %.0f calls a second",
 			mostClients, longestHold, longest, mostRounds, mostCalls)
@@ -163,7 +160,7 @@ func (f *flags) choose() error {
 		return i >= 0
 	}
 	measured := len(ids) == 0
-	w5, w6, w7, w8, w9 := beyond("W5"), beyond("W6"), beyond("W7"), beyond("W8"), beyond("W9")
+	w5, w6, w7, w8 := beyond("W5"), beyond("W6"), beyond("W7"), beyond("W8")
 	if f.dead, err = parseNumbers("dead", f.died, 1); err != nil {
 		return err
 	}
@@ -188,11 +185,6 @@ func (f *flags) choose() error {
 		}
 		for _, n := range leases {
 			f.settings.holds = append(f.settings.holds, bench.UsualKeeping(n))
-		}
-	}
-	if w9 {
-		if f.limits, err = parseNumbers("limits", f.limit, 1); err != nil {
-			return err
 		}
 	}
 	works := bench.Standard(clients)

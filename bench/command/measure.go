@@ -49,7 +49,7 @@ func measure(ctx context.Context, tools Tools, args []string, out, log io.Writer
 	defer func() { err = errors.Join(err, stopProfiles()) }()
 	config := bench.Config{
 		Contenders: cast, Redis: option, Restart: restart, Works: s.works, Rounds: s.rounds, Slice: s.slice, FloorSlice: s.floorSlice,
-		Scenes: s.scenes, Crowds: s.crowds, Holds: s.holds, Limits: s.limits, Restless: s.restless, Within: s.within, About: about, Log: logger(s.progress, log),
+		Scenes: s.scenes, Crowds: s.crowds, Holds: s.holds, Restless: s.restless, Within: s.within, About: about, Log: logger(s.progress, log),
 	}
 	if s.scripts {
 		config.ScriptName = drivers.ScriptName

@@ -96,13 +96,6 @@ func (c headwaiterClient) Lasting(name string, lease time.Duration) bench.Mutex 
 	return headwaiterMutex{fairlock.New(c.Client, name, headwaiter.WithLease(lease)), c.as.Unlock}
 }
 
-// Limited implements [bench.Limiter].
-func (c headwaiterClient) Limited(name string, limit int) (bench.Mutex, func(error) bool) {
-	return headwaiterMutex{fairlock.New(c.Client, name, headwaiter.WithQueueLimit(limit)), c.as.Unlock}, func(err error) bool {
-		return errors.Is(err, lease.ErrQueueFull)
-	}
-}
-
 type headwaiterMutex struct {
 	*fairlock.Mutex
 	unlock bool

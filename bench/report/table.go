@@ -30,7 +30,7 @@ func Sections(r bench.Report) []Section {
 	var found []Section
 	for _, s := range []Section{
 		v.speeds(), v.behind(), v.expectations(), v.processing(), v.yardstick(), v.family(), v.unlocks(), v.kept(), v.replacements(), v.uncontended(), v.latency(), v.cost(), v.fair(),
-		v.recovery(), v.crowds(), v.holds(), v.overloads(), v.alone(), v.contenders(), v.missing(),
+		v.recovery(), v.crowds(), v.holds(), v.alone(), v.contenders(), v.missing(),
 	} {
 		if len(s.Table.Rows) > 0 {
 			found = append(found, s)
@@ -208,23 +208,6 @@ func (v view) holds() Section {
 		s.Table.Rows = append(s.Table.Rows, []string{
 			h.Contender, grouped(float64(h.Leases)), grouped(h.Done), grouped(h.Due), grouped(h.Late), grouped(h.Left),
 			percent(h.ClientCPU), percent(h.RedisCPU), grouped(float64(h.Lost)), grouped(h.PerSecond),
-		})
-	}
-	return s
-}
-
-func (v view) overloads() Section {
-	s := Section{
-		Title: "Overload",
-		Text: []string{"W9: calls arrive at ten times the rate of W4h, at a queue with a limit, and have a deadline of four times as many turns as may wait. " +
-			"A turn is the time from one hold to the next in W4h, of the same clients right before. Served is what ended before its deadline; " +
-			"the time of Redis for a refusal is what its scripts take above those of as many holds without the rest."},
-		Table: Table{Heads: []string{"lock", "limit", "turn ms", "capacity/s", "offered/s", "served/s", "of capacity", "wait p99, turns", "refused/s", "refused after p50 / p99 µs", "script µs a refusal", "Redis CPU µs"}},
-	}
-	for _, o := range v.Overloads {
-		s.Table.Rows = append(s.Table.Rows, []string{
-			o.Contender, grouped(float64(o.Limit)), Short(o.Turn), grouped(o.Capacity), grouped(o.Offered), grouped(o.Served), fmt.Sprintf("%.2f", o.Served/o.Capacity),
-			Short(o.Waits.P99 / 1e3 / o.Turn), grouped(o.Refused), pair(o.Refusals.P50, o.Refusals.P99), Short(o.Micros), Short(o.CPU),
 		})
 	}
 	return s
