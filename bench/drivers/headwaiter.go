@@ -3,6 +3,7 @@ package drivers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 

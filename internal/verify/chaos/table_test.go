@@ -100,7 +100,7 @@ var table = slices.Concat([]fault{
 	{"C8", "waits of no, little and endless time", nil, []string{"fairlock.TestACancelledCallReturnsAtOnceWhileRedisIsUnreachable", "family.TestCallsWithAContextThatHasEndedSendNothing", "fairlock.TestAWaitThatEndsTellsPlaceAndTimeAndWhy", "family.TestATryThatFailsLeavesNoTrace"}},
 	{"C11", "two processes are copies of each other", nil, []string{"family.TestTheNextHoldsWhenTheLeaseOfAKilledProcessEnds"}},
 	{"C12", "a hold that was lost is entered again", nil, []string{"reentrant.TestALostContextAsksAnewAndGetsAHigherToken", "family.TestALossEndsAllLeasesOfAHoldSaysWhyAndFreesNobody"}},
-	{"C13", "a release comes twice, or after the loss", nil, []string{"family.TestALossEndsAllLeasesOfAHoldSaysWhyAndFreesNobody", "family.TestAReleaseThatIsRepeatedFreesNobodyElse", "lease.TestAReleaseAfterALossIsNeverNil"}},
+	{"C13", "a release comes twice, or after the loss", nil, []string{"family.TestALossEndsAllLeasesOfAHoldSaysWhyAndFreesNobody", "family.TestAReleaseThatIsRepeatedFreesNobodyElse", "keeper.TestAReleaseAfterALossIsNeverNil"}},
 	{"C14", "a client is closed", nil, []string{"family.TestConformance", "fairlock.TestCloseLeavesNothingOfACallAtAnyMoment"}},
 	{"clients/C15", "a process dies as a hold goes to another", under(aProcessDiesAsAHoldGoesToAnother, steady).measures(), []string{"fairlock.TestALostReplyMovesAHoldOnce", "fairlock.TestAHoldThatNobodyAdoptsIsFreeAfterOneGrantLease", "sim.TestEachKindAlone"}},
 	{"C16", "a client dies or is stopped that keeps what no call uses", nil, []string{"core.TestAHoldThatNobodyUsesIsShortAndGivenBackInTime"}},
@@ -224,7 +224,7 @@ func testsIn(t *testing.T, folder string) map[string]bool {
 
 func TestEveryRowIsShown(t *testing.T) {
 	t.Parallel()
-	folders := map[string]string{"conn": "internal/conn", "timers": "internal/timers", "model": "internal/verify/model", "sim": "internal/verify/sim", "family": "internal/testenv/family", "core": "internal/core", "event": "internal/event"}
+	folders := map[string]string{"conn": "internal/conn", "timers": "internal/timers", "model": "internal/verify/model", "sim": "internal/verify/sim", "family": "internal/testenv/family", "core": "internal/core", "keeper": "internal/keeper", "event": "internal/event"}
 	rows, names, tests := map[string]bool{}, map[string]bool{}, map[string]map[string]bool{}
 	for _, f := range table {
 		rows[f.row[strings.Index(f.row, "/")+1:]] = true

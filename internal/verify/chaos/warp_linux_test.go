@@ -69,7 +69,7 @@ func (r *run) clocked(w *warp, lasts time.Duration) *process {
 // warped are the rows that need a warp.
 var warped = []fault{
 	{"clients/C9", "the clock of a client jumps", under(theClockOfAClientJumps), []string{"conn.TestTheBoundsOfTheServersClockHold"}},
-	{"clients/C10", "the machine of a client is suspended", under(theMachineOfAClientIsSuspended), []string{"lease.TestTheTimeThatTheMachineSleptCounts", "timers.TestAfterASuspensionEverythingIsLookedAt"}},
+	{"clients/C10", "the machine of a client is suspended", under(theMachineOfAClientIsSuspended), []string{"keeper.TestTheTimeThatTheMachineSleptCounts", "timers.TestAfterASuspensionEverythingIsLookedAt"}},
 	{"clients/C10", "a machine is suspended while it waits for a Redlock", by(aMachineIsSuspendedWhileItWaitsForARedlock), []string{"redlock.TestWhatWasSleptBeforeAVoteDoesNotShortenTheHold"}},
 }
 
