@@ -260,7 +260,7 @@ func ExampleWithAll() {
 	defer stop()
 	client := clients[0]
 
-	ours := []headwaiter.Option{headwaiter.WithLease(30 * time.Second), headwaiter.WithMaxWait(50 * time.Millisecond)}
+	ours := []headwaiter.Option{headwaiter.WithLease(30 * time.Second), headwaiter.WithMaxWait(2 * time.Second)}
 	orders := fairlock.New(client, "orders:42", headwaiter.WithAll(ours), fairlock.WithCohort(8))
 	pool := semaphore.New(client, "pool", 1, headwaiter.WithAll(ours), semaphore.WithoutRenewal())
 

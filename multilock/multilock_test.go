@@ -85,7 +85,7 @@ func TestATryTakesAllOrNone(t *testing.T) {
 }
 
 func TestACallThatGivesUpSaysWhichNamesItHadNotGot(t *testing.T) {
-	kit.Two(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
+	kit.BubbleTwo(t, func(t *testing.T, _ *redistest.Embedded, a, b *headwaiter.Client) {
 		all := names(t, 4)
 		for _, name := range all[1:3] {
 			require.NoError(t, kit.Err(fairlock.New(a, name).Lock(t.Context())))

@@ -156,6 +156,10 @@ func TestAHoldIsReleasedByForceAfterAQuestion(t *testing.T) {
 		m := fairlock.New(c, "orders")
 		held := kit.Got(fairlock.New(a, "orders").Lock(t.Context()))(t)
 		wait := kit.Joins(t, 1, m.Lock, m.Inspect)
+		kit.Eventually(t, "both clients have said who they are", func() bool {
+			info := kit.Got(m.Inspect(t.Context()))(t)
+			return info.Holder.Who != "" && info.Queue[0].Who != ""
+		})
 		b := opened(t, kit.Dial(t, s), allowed)
 
 		require.Contains(t, b.page(t, "/name?kind=lock&name=orders"), "Release…")
