@@ -1,0 +1,116 @@
+package main
+
+import (
+	"strings"
+	"time"
+
+	"github.com/headwaiter/headwaiter/internal/core"
+	"github.com/headwaiter/headwaiter/internal/verify/model"
+	"github.com/headwaiter/headwaiter/internal/verify/model/permits"
+	"github.com/headwaiter/headwaiter/internal/wire"
+)
+
+// A scope is who takes part, and how much may go wrong.
+type scope struct {
+	Title   string
+	Calls   string // in their order: A1 A2 B1; A2 is the second call of client A
+	Permits int64  // 0: a lock that one holds at a time
+	Heavy   string // the client that wants all permits; a writer, where there are readers
+	Double  string // the client that makes two calls at a time
+	Replica string // the client that subscribes at a replica: it hears, and is not counted
+	Readers bool
+	Limit   int // how many may wait; 0: any number
+	budget
+
+	Overtake bool // a slip of the network: requests on a connection overtake those that are held up
+	Long     bool // not in the check
+}
+
+var scopes = []*scope{
+	{Title: "two clients and a fault", Calls: "A1 B1", budget: budget{Faults: 1}},
+	{Title: "two clients, a late message and one that gives up", Calls: "A1 B1", budget: budget{Late: 1, Cancels: 1}},
+	{Title: "two clients, a late message and a fault", Calls: "A1 B1", budget: budget{Late: 1, Faults: 1}},
+	{Title: "two clients and two late messages", Calls: "A1 B1", budget: budget{Late: 2}},
+	{Title: "two clients, a late message, a fault and one that gives up", Calls: "A1 B1", budget: budget{Late: 1, Faults: 1, Cancels: 1}, Long: true},
+	{Title: "two clients, one of which comes back, and a late message", Calls: "A1 A2 B1", budget: budget{Late: 1}},
+	{Title: "three clients and a fault", Calls: "A1 B1 C1", budget: budget{Faults: 1}},
+	{Title: "three clients and two faults", Calls: "A1 B1 C1", budget: budget{Faults: 2}, Long: true},
+	{Title: "two calls at a time, and a fault", Calls: "A1 A2 B1 B2", Double: "B", budget: budget{Faults: 1}, Long: true},
+	{Title: "three clients, one of which listens at a replica", Calls: "A1 B1 C1", Replica: "B"},
+	{Title: "three clients, one of which listens at a replica, and a late message", Calls: "A1 B1 C1", Replica: "B", budget: budget{Late: 1}, Long: true},
+	{Title: "a semaphore of two, a fault and a call that gives up", Calls: "A1 B1 C1", Permits: 2, Heavy: "B", budget: budget{Faults: 1, Cancels: 1}, Long: true},
+	{Title: "two readers, a writer, a fault and a call that gives up", Calls: "A1 B1 C1", Permits: wire.AllReaders, Heavy: "B", Readers: true, budget: budget{Faults: 1, Cancels: 1}, Long: true},
+	{Title: "three clients of which one may wait, and a fault", Calls: "A1 B1 C1", Limit: 1, budget: budget{Faults: 1}},
+	{Title: "three clients of which one may wait, and a late message", Calls: "A1 B1 C1", Limit: 1, budget: budget{Late: 1}},
+}
+
+// scopeNamed returns the scope with a title; nil if there is none.
+func scopeNamed(title string) *scope {
+	for _, s := range scopes {
+		if s.Title == title {
+			return s
+		}
+	}
+	return nil
+}
+
+func (s *scope) permits() int64 { return max(s.Permits, 1) }
+
+func (s *scope) weightOf(client string) int64 {
+	if client == s.Heavy {
+		return s.Permits
+	}
+	return 1
+}
+
+func (s *scope) kindOf(client string) byte {
+	switch {
+	case s.Permits == 0:
+		return wire.Exclusive
+	case !s.Readers:
+		return wire.Permit
+	case client == s.Heavy:
+		return wire.Write
+	}
+	return wire.Read
+}
+
+func (s *scope) slots(client string) int {
+	if client == s.Double {
+		return 2
+	}
+	return 1
+}
+
+// alike reports whether it makes no difference which of two clients comes first.
+func (s *scope) alike(a, b string) bool {
+	special := s.Heavy + s.Double + s.Replica
+	return strings.Count(s.Calls, a) == strings.Count(s.Calls, b) && !strings.Contains(special, a) && !strings.Contains(special, b)
+}
+
+const startMicros = 1_700_000_000_000_000
+
+// world is the one in which a scope begins.
+func (s *scope) world() *world {
+	w := &world{scope: s, now: time.UnixMicro(startMicros), budget: s.budget, mute: true}
+	if s.Permits == 0 {
+		w.mutex = model.New()
+	} else {
+		w.permits = permits.New()
+	}
+	w.judge.seen, w.judge.alone = startMicros-1, startMicros-1
+	for name := range strings.FieldsSeq(s.Calls) {
+		c := w.clientNamed(name[:1])
+		if c == nil {
+			c = &client{name: name[:1], world: w}
+			c.input(func(x *core.Input) {
+				c.lock = core.New(x, core.Config{Client: c.name, GrantLease: grantTime, Several: s.Permits > 0}, core.Name{
+					Linger: 1000 * time.Hour, Subscription: core.Subscription{Born: w.now},
+				})
+			})
+			w.clients = append(w.clients, c)
+		}
+		w.calls = append(w.calls, &call{name: name, client: c})
+	}
+	return w
+}

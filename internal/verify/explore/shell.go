@@ -1,0 +1,444 @@
+package main
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/headwaiter/headwaiter/internal/core"
+	"github.com/headwaiter/headwaiter/internal/reason"
+	"github.com/headwaiter/headwaiter/internal/times"
+	"github.com/headwaiter/headwaiter/internal/wire"
+)
+
+// The shell of a client in a world: what package waitqueue does with a core, without goroutines. Each part names the function
+// that it stands for.
+
+const (
+	leaseTime   = 10 * time.Second
+	grantTime   = 2 * time.Second
+	attemptTime = 3 * time.Second // conn.AttemptTime
+)
+
+var (
+	failure   = core.Failure{Err: errors.New("lost"), Advice: errors.New("lost"), Passes: true, Mendable: true}
+	answered  = core.Failure{}
+	errRefuse = errors.New("refused")
+)
+
+// input gives the core one input and performs its effects: site.begin and site.end.
+// It reports whether that led to more than a timer.
+func (c *client) input(do func(x *core.Input)) (more bool) {
+	x := &core.Input{Now: c.world.now}
+	do(x)
+	for i := range x.Effects {
+		e := &x.Effects[i]
+		c.perform(e)
+		more = more || e.Do != core.Timer && e.Do != core.HoldTimer && e.Do != core.Attend
+	}
+	return more
+}
+
+// perform is site.perform, entry.do and hold.do.
+func (c *client) perform(e *core.Effect) {
+	w := c.world
+	var k *call
+	if e.Call != nil {
+		k = e.Call.Owner.(*call)
+	}
+	switch e.Do {
+	case core.Wake:
+		k.woken = true
+	case core.Timer:
+		c.timer = times.First(c.timer, e.At)
+	case core.Poll, core.PollSoon:
+		c.poll = true
+	case core.Subscribe:
+		c.subscribe()
+	case core.Reconnect:
+		w.tell("    %s does not trust its subscription any more, and makes a new connection", c.name)
+		c.again = true
+		w.judge.hurt(c)
+		c.subscribe()
+	case core.Ping:
+		c.send(toServer, &flight{Kind: echoKind, Nonce: e.Text})
+	case core.Send:
+		c.sendRelease(e.Release)
+	case core.SendLater:
+		c.later = append(c.later, &timed{e.At, e.Release})
+	case core.RaiseToken:
+		c.floor = max(c.floor, e.Token)
+	case core.HoldTimer:
+		if e.Flag {
+			k.holdTimer = time.Time{}
+		}
+		k.holdTimer = times.First(k.holdTimer, e.At)
+	case core.StopHold:
+		k.holdTimer = time.Time{}
+	case core.Renew:
+		k.renews = true
+	case core.Lose:
+		w.tell("    %s is told that its hold is lost", k.name)
+	case core.Forged, core.Impossible:
+		w.judge.find("an impossible step")
+	case core.GivenBack:
+		w.tell("    a grant to %s is given back, which nobody waits for", shortly(e.Text))
+	}
+}
+
+// attempt is Node.Attempt, of a client whose clock is right.
+func (c *client) attempt(budget time.Duration) (a core.Attempt, notAfter int64) {
+	a = core.Attempt{Sent: c.world.now, Expires: c.world.now.Add(budget)}
+	return a, a.Expires.UnixMicro() - 1 // What it knows of the server is a little old.
+}
+
+// request sends one to the server.
+func (c *client) request(f *flight, budget time.Duration) {
+	f.Attempt, f.NotAfter = c.attempt(budget)
+	f.Floor, f.From = int64(c.floor), c.name
+	c.send(toServer, f)
+}
+
+// sendRelease is sender.push and entry.sendEnd.
+func (c *client) sendRelease(d *core.Release) {
+	c.request(&flight{Kind: endKind, Release: d}, attemptTime)
+}
+
+// start is Queue.begin: it makes a ticket known and lets its call run.
+func (k *call) start() {
+	c, s := k.client, k.client.world.scope
+	t := &core.Ticket{Kind: s.kindOf(c.name), Permits: s.weightOf(c.name), Renewal: leaseTime}
+	t.Owner, t.Begun, t.Lease, t.Place, t.Budget, t.Limit = k, c.world.now, leaseTime, -1, attemptTime, s.Limit
+	number, _ := strconv.ParseUint(k.name[1:], 10, 64)
+	t.Named(c.name, number, grantTime)
+	k.ticket, k.phase = t, running
+	c.input(func(x *core.Input) { c.lock.Register(x, t) })
+	k.run(core.Step{})
+}
+
+// run is wait.run: it does what the core says until the call has to wait.
+func (k *call) run(step core.Step) {
+	c := k.client
+	for {
+		if step.Do == core.Take && !k.ended && k.take() {
+			return
+		}
+		switch step.Do {
+		case core.Fail:
+			k.finish()
+			return
+		case core.Pause:
+			if !k.ended {
+				k.phase, k.until = pausing, c.world.now.Add(step.Rest)
+				return
+			}
+		}
+		c.input(func(x *core.Input) { step = c.lock.Next(x, k.ticket, k.ended, false) })
+		switch step.Do {
+		case core.Fail, core.TimeOut:
+			k.finish()
+			return
+		case core.Ask:
+			if k.ask() {
+				return
+			}
+			step = core.Step{}
+		case core.Confirm:
+			if k.confirm() {
+				return
+			}
+			step = core.Step{}
+		case core.Sleep:
+			if !k.woken {
+				k.phase = sleeping
+				return
+			}
+			k.woken = false
+		}
+	}
+}
+
+// ask is wait.prepare and wait.send.
+func (k *call) ask() bool {
+	c := k.client
+	var q core.Acquire
+	var ok bool
+	c.input(func(x *core.Input) { q, ok = c.lock.BeginAcquire(x, k.ticket, wire.Wait, x.Now) })
+	if ok {
+		k.phase = asking
+		c.request(&flight{Kind: askKind, Call: k, Ask: &q}, k.ticket.Budget)
+	}
+	return ok
+}
+
+// confirm is entry.confirm.
+func (k *call) confirm() bool {
+	c := k.client
+	var r core.Renewal
+	var ok bool
+	c.input(func(x *core.Input) { r, ok = c.lock.BeginConfirm(x, k.ticket, x.Now, false) })
+	if ok {
+		k.phase = confirming
+		c.request(&flight{Kind: confirmKind, Call: k, Renewal: &r}, attemptTime)
+	}
+	return ok
+}
+
+// take is entry.newHold: the call has the lease.
+func (k *call) take() bool {
+	c, w := k.client, k.client.world
+	may := false
+	c.input(func(x *core.Input) { may = c.lock.MayTake(x, k.ticket, 0, false) })
+	if !may {
+		return false
+	}
+	h := &core.Hold{}
+	c.input(func(x *core.Input) { c.lock.Take(x, k.ticket, h, core.Leases{}) })
+	k.hold, k.phase = h, holding
+	w.tell("    %s holds with token %s", shortly(k.ticket.Text), w.judge.tokenText(h.Token))
+	w.judge.takes(w, k)
+	return true
+}
+
+// finish is wait.finish.
+func (k *call) finish() {
+	k.phase = over
+	k.placed = false
+	k.client.input(func(x *core.Input) { k.client.lock.Finish(x, k.ticket) })
+}
+
+// leases is hold.leases: the lease of a hold ends by the clock of its client.
+func (k *call) leases() core.Leases {
+	return core.Leases{Over: k.hold != nil && !k.client.world.now.Before(k.hold.Lasts.Deadline)}
+}
+
+// believes reports whether the holder believes that it holds.
+func (k *call) believes() bool {
+	return k.phase == holding && k.ticket.Held() && !k.leases().Over
+}
+
+// release is share.release and share.takeOff.
+func (k *call) release() {
+	c := k.client
+	k.phase = over
+	cause, released := error(reason.ErrReleased), true
+	if k.leases().Over {
+		cause, released = reason.ErrExpired, false
+	}
+	var last bool
+	c.input(func(x *core.Input) {
+		last, _, _ = c.lock.Leave(x, k.hold, k.ticket.Kind, cause, released)
+		if last {
+			c.lock.BeginRelease(x, k.hold, "")
+		}
+	})
+	if last {
+		d := core.ReleaseOf(k.ticket)
+		c.sendRelease(&d)
+	}
+}
+
+// renew is renewals.renew.
+func (k *call) renew() {
+	c := k.client
+	k.renews = false
+	a, _ := c.attempt(attemptTime)
+	var r core.Renewal
+	c.input(func(x *core.Input) { r = c.lock.NextRenewal(x, k.hold, a) })
+	c.request(&flight{Kind: renewKind, Call: k, Renewal: &r}, attemptTime)
+}
+
+// check is entry.runChecks and entry.checkOnce up to the sending.
+func (c *client) check() {
+	if c.round == nil {
+		c.round = c.lock.BeginRound()
+	}
+	check := c.lock.BeginCheck(c.round, c.world.now)
+	c.request(&flight{Kind: checkKind, Check: &check}, attemptTime)
+}
+
+// subscribe is listener.Want and listener.Reconnect.
+func (c *client) subscribe() {
+	if c.sub == unsubscribed || c.again && c.sub == subscribed && !slices.ContainsFunc(c.lines, func(f *flight) bool { return f.Kind == subscribeKind }) {
+		if c.sub == unsubscribed {
+			c.sub = subscribing
+		}
+		c.send(subscribes, &flight{Kind: subscribeKind})
+	}
+}
+
+// confirmed is site.Confirmed. A connection that is replaced ends with that, and what is still on it.
+func (c *client) confirmed() {
+	w := c.world
+	if c.again {
+		c.pushed = slices.DeleteFunc(c.pushed, func(f *flight) bool { return true })
+		if c.half {
+			w.zombies = append(w.zombies, c.name)
+		}
+		c.half, c.again = false, false
+	}
+	c.sub = subscribed
+	w.tell("    %s is subscribed", c.name)
+	if c.lock.Listens() {
+		c.nonce++
+		c.input(func(x *core.Input) { c.lock.OnSubscribed(x, 1, strconv.Itoa(c.nonce)) })
+	}
+}
+
+// unheard is listener.silence and site.Unheard: the connection that subscribes is gone, and another one is made.
+func (c *client) unheard() {
+	c.hangUp()
+	c.input(func(x *core.Input) { c.lock.OnUnsubscribed(x) })
+	if c.lock.Listens() {
+		c.subscribe()
+	}
+}
+
+// hangUp ends the connection that subscribes.
+func (c *client) hangUp() {
+	w := c.world
+	if c.half && w.hears(c.name) {
+		w.zombies = append(w.zombies, c.name)
+	}
+	w.listens(c.name, false)
+	c.half, c.again, c.sub = false, false, unsubscribed
+	c.lines, c.pushed = nil, nil
+}
+
+// cutConnection gives up the connection of commands. What was on it is lost, or may still run.
+func (c *client) cutConnection(runs bool) {
+	w := c.world
+	if runs {
+		w.tell("    %s gives up its connection; what was on it may still run", c.name)
+	} else {
+		w.tell("    %s loses its connection, and what was on it", c.name)
+	}
+	hit := append(slices.Clone(c.requests), c.replies...)
+	for _, f := range c.requests {
+		if runs && f.Kind != echoKind {
+			left := *f
+			left.Late, left.Left, left.Call = false, true, nil
+			w.old = append(w.old, &left)
+		}
+	}
+	c.requests, c.replies = nil, nil
+	if c.life == dead {
+		return
+	}
+	for _, f := range hit {
+		f.Reply = nil
+	}
+	c.failed = append(c.failed, hit...)
+}
+
+// answered takes in the answer to a request, or its lack.
+func (c *client) answered(q *flight, f *core.Failure) {
+	r := &wire.Reply{}
+	if q.Reply != nil {
+		r = q.Reply
+		c.heard = true
+		c.floor = max(c.floor, r.Token)
+	}
+	switch q.Kind {
+	case askKind: // wait.took
+		c.onAsked(q, r, f)
+	case checkKind: // entry.checkOnce
+		more := false
+		c.input(func(x *core.Input) {
+			more = c.lock.OnCheckReply(x, q.Check, q.Attempt, r, checkStates(q.Check, r), f)
+		})
+		if !more {
+			c.round = nil
+		} else {
+			c.check()
+		}
+	case endKind: // entry.took
+		c.input(func(x *core.Input) {
+			if f.Err == nil {
+				c.lock.OnReply(x, q.Attempt, r, "", false)
+			}
+			head := r.Head()
+			c.lock.OnReleaseReply(x, q.Release, q.Attempt.Sent, &head, f)
+		})
+	case renewKind: // hold.renewed
+		c.input(func(x *core.Input) {
+			c.lock.OnRenewed(x, q.Call.hold, q.Renewal, q.Attempt, r, f, q.Call.leases())
+		})
+	case confirmKind: // entry.confirm and wait.confirm
+		k := q.Call
+		var step core.Step
+		c.input(func(x *core.Input) {
+			c.lock.OnConfirmReply(x, k.ticket, q.Renewal, q.Attempt, r, f, nil, 0)
+			if k.phase == confirming {
+				step = c.lock.AfterConfirm(x, k.ticket, f, k.ended)
+			}
+		})
+		if k.phase == confirming {
+			k.phase = running
+			k.run(step)
+		}
+	}
+}
+
+func (c *client) onAsked(q *flight, r *wire.Reply, f *core.Failure) {
+	k := q.Call
+	var step core.Step
+	c.input(func(x *core.Input) {
+		step = c.lock.OnAcquireReply(x, q.Ask, q.Attempt, r, f, errRefuse)
+		if f.Err != nil && k.phase == asking && !k.ended {
+			step = c.lock.Retry(x, k.ticket, f)
+		}
+	})
+	if k.phase == asking {
+		k.phase = running
+		k.run(step)
+	}
+}
+
+// checkStates is checkStates of waitqueue.
+func checkStates(check *core.Check, r *wire.Reply) []core.CheckState {
+	var states []core.CheckState
+	for i := range check.Named[:min(len(check.Named), len(r.States))] {
+		s := core.CheckState{State: r.States[i], Place: -1}
+		for j := range s.State {
+			if s.State[j] == ' ' {
+				if place, err := strconv.Atoi(s.State[j+1:]); err == nil {
+					s.Place = place
+				}
+				s.State = s.State[:j]
+				break
+			}
+		}
+		if s.State == wire.StateFull || s.State == wire.StateExcess {
+			s.Err = errRefuse
+		}
+		states = append(states, s)
+	}
+	return states
+}
+
+// message is entry.Message.
+func (c *client) message(m *wire.Message) {
+	w := c.world
+	c.input(func(x *core.Input) {
+		switch m.Kind {
+		case wire.MessageGrant:
+			for _, g := range m.Grants {
+				from, slept := time.UnixMicro(g.At), time.Duration(0)
+				if !c.heard { // Clock.Since: nobody can tell how old the news is.
+					from, slept = w.now, -time.Hour
+				}
+				c.lock.OnGrant(x, g.Ticket, core.Grant{Token: g.Token, From: from, Slept: slept, Lasts: time.Duration(g.Until-g.At) * time.Microsecond})
+			}
+		case wire.MessageSuspect:
+			c.lock.OnSuspected(x, m.Ticket)
+		case wire.MessageLook:
+			c.lock.Poll(x)
+		case wire.MessageWanted:
+			c.lock.OnWanted(x, m.Token)
+		case wire.MessageEcho:
+			c.lock.OnPing(x, m.Nonce)
+		}
+	})
+}
