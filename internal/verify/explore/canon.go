@@ -19,43 +19,46 @@ import (
 type rule uint8
 
 const (
-	plain rule = iota
-	skip       // it decides nothing, or only how long something takes
-	sign       // a time: none, over, or to come
-	order      // the same, and its rank among those of one client that are to come
-	local      // a time that is compared with others
-	token      // a token
-	place      // an arrival
-	twice      // a count of which only none, one and more matter
+	plain   rule = iota
+	skip         // it decides nothing, or only how long something takes
+	set          // a timer: whether it is set. It may go off at any time from now on
+	polls        // the same of one that leads to a check: whether any of them is set
+	sign         // a time: none, over, or to come
+	limit        // until when a request may run
+	local        // a time after which it cannot
+	sending      // when a release was sent, which is compared with those
+	token        // a token
+	place        // an arrival
+	twice        // a count of which only none, one and more matter
 )
 
 // rules are those of the fields that are not plain. Of a type of another package the first word is the package.
 var rules = map[string]rule{
-	"core.Name.used": skip, "core.Name.Linger": skip, "core.Name.NextCheck": order, "core.Name.lostBy": order, "core.Name.Failures": skip,
+	"core.Name.used": skip, "core.Name.Linger": skip, "core.Name.NextCheck": polls, "core.Name.lostBy": polls, "core.Name.Failures": skip,
 	"core.Subscription.Born": skip, "core.Subscription.Since": skip, "core.Subscription.lastToken": skip, "core.Subscription.Confirmations": twice,
-	"core.Subscription.PingBy": order, "core.Subscription.latePings": skip,
+	"core.Subscription.PingBy": set, "core.Subscription.latePings": skip,
 	"core.Answers.since": skip, "core.Answers.Last": skip,
-	"core.Lock.claimBy": order, "core.Lock.missBy": order, "core.Lock.handed": token, "core.Lock.Waited": skip, "core.Lock.leaving": skip, "core.Lock.owners": skip,
+	"core.Lock.claimBy": polls, "core.Lock.missBy": set, "core.Lock.handed": skip, "core.Lock.Waited": skip, "core.Lock.leaving": skip, "core.Lock.owners": skip,
 	"core.Calls.byText": skip,
 	"core.Call.Begun":   skip, "core.Call.Place": skip, "core.Call.tries": skip, "core.Call.unanswered": skip, "core.Call.inDoubt": local,
 	"core.Call.index": skip, "core.Call.answered": skip, "core.Call.Unended": skip, "core.Call.Deafness": skip, "core.Call.Deadline": skip, "core.Call.Budget": skip,
-	"core.Call.owed":      skip,
+	"core.Call.owed": skip, "core.Call.ReleaseErr": skip, "core.Call.acknowledged": skip,
 	"core.Ticket.Arrival": place, "core.Ticket.used": token, "core.Ticket.believed": skip, "core.Ticket.placed": skip,
-	"core.Hold.Since": skip, "core.Hold.granted": skip, "core.Hold.due": sign, "core.Hold.inDoubt": skip, "core.Hold.hurried": local, "core.Hold.limit": skip,
+	"core.Hold.Since": skip, "core.Hold.granted": skip, "core.Hold.due": set, "core.Hold.spans": skip, "core.Hold.inDoubt": skip, "core.Hold.hurried": skip, "core.Hold.Gone": skip, "core.Hold.limit": skip,
 	"core.Hold.short": local, "core.Hold.kept": skip, "core.Hold.Token": token, "core.Hold.UseToken": token, "core.Hold.Idle": sign, "core.Hold.failures": skip,
 	"core.Hold.ReleaseFailure": skip, "core.Until.Deadline": sign, "core.Until.Slept": skip,
 	"core.Release.until": skip, "core.Release.held": skip, "core.Release.Tries": skip, "core.Release.index": skip, "core.Release.Held": skip, "core.Release.unended": skip,
-	"core.Release.Token": token, "core.Release.stuck": skip,
-	"core.Attempt.Sent": local, "core.Attempt.Expires": local, "core.Acquire.Arrival": place, "core.Named.Arrival": place,
+	"core.Release.Token": token, "core.Release.stuck": skip, "core.Release.unsure": skip,
+	"core.Acquire.Arrival": place, "core.Named.Arrival": place,
 	"core.Round.last": skip, "core.Renewal.Token": token, "core.Renewal.Kept": skip, "core.Grant.Token": skip, "core.Grant.From": skip, "core.Grant.Lasts": skip, "core.Grant.Slept": skip, "core.Grant.limit": skip,
 
-	"model.Mutex.LockEnds": skip, "model.Mutex.PastEnds": skip, "model.Hash.Until": sign, "model.Hash.Began": skip, "model.Hash.Rests": sign, "model.Hash.Stayed": token,
+	"model.Mutex.LockEnds": skip, "model.Mutex.PastEnds": skip, "model.Hash.Plain": skip, "model.Hash.Until": sign, "model.Hash.Began": skip, "model.Hash.Rests": sign, "model.Hash.Stayed": token,
 	"line.Line.QueueEnds": skip, "line.Line.SuspectsEnds": skip, "line.Line.Suspects": sign, "line.Notes.Token": token, "line.Notes.High": place,
-	"line.Notes.Mark": sign, "line.Notes.Kept": skip, "line.Looked.Till": sign, "line.Looked.Waited": skip, "line.Scan.Arrival": place,
+	"line.Notes.Mark": sign, "line.Notes.Lapsed": skip, "line.Notes.Kept": skip, "line.Looked.Till": sign, "line.Looked.Waited": skip, "line.Scan.Arrival": place,
 	"permits.Lock.LockEnds": skip, "permits.Lock.HoldersEnds": skip, "permits.Lock.Holders": sign, "permits.Hash.Born": skip, "permits.Hash.Rests": sign,
 	"permits.Hash.Group": token, "permits.Hold.Token": token, "permits.Hold.Since": skip,
 	"lua.Arrival.Arrival": place,
-	"wire.Reply.Now":      skip, "wire.Reply.Token": token, "wire.Reply.Until": sign, "wire.Reply.Place": skip, "wire.Reply.Waiting": skip, "wire.Reply.Arrival": place,
+	"wire.Reply.Now":      skip, "wire.Reply.Token": skip, "wire.Reply.Until": sign, "wire.Reply.Place": skip, "wire.Reply.Waiting": skip, "wire.Reply.Arrival": place,
 	"wire.Reply.Skipped": skip, "wire.Reply.Expired": skip, "wire.Message.Token": token, "wire.Grant.Token": token,
 }
 
@@ -142,18 +145,20 @@ var specials map[reflect.Type]func(e *encoder, p unsafe.Pointer) bool
 type mark struct {
 	at    int
 	group rule
-	n     int64
+	n     int64 // of a time ns
 }
 
 // An encoder writes worlds down, one after the other.
 type encoder struct {
-	buf    []byte
-	seen   map[unsafe.Pointer]uint16
-	marks  []mark
-	orders []mark
-	ranks  [8][]int64
-	now    int64 // ns
-	seed   maphash.Seed
+	buf   []byte
+	seen  map[unsafe.Pointer]uint16
+	marks []mark
+	times []mark
+	ranks [16][]int64
+	polls bool  // a timer of the client that leads to a check is set
+	now   int64 // ns
+	taken bool  // the grant that comes next is a hold already: its age is no matter
+	seed  maphash.Seed
 }
 
 func newEncoder(seed maphash.Seed) *encoder {
@@ -162,14 +167,14 @@ func newEncoder(seed maphash.Seed) *encoder {
 
 // encode writes a value down.
 func encode[T any](e *encoder, p *T, now time.Time) []byte {
-	e.buf, e.marks, e.orders = e.buf[:0], e.marks[:0], e.orders[:0]
+	e.buf, e.marks, e.times, e.polls = e.buf[:0], e.marks[:0], e.times[:0], false
 	clear(e.seen)
 	e.now = now.UnixNano()
 	for i := range e.ranks {
 		e.ranks[i] = e.ranks[i][:0]
 	}
-	e.ranks[local] = append(e.ranks[local], e.now)
 	e.value(formOf(reflect.TypeFor[T]()), unsafe.Pointer(p))
+	e.bool(e.polls)
 	for i := range e.ranks {
 		slices.Sort(e.ranks[i])
 		e.ranks[i] = slices.Compact(e.ranks[i])
@@ -178,7 +183,24 @@ func encode[T any](e *encoder, p *T, now time.Time) []byte {
 		i, _ := slices.BinarySearch(e.ranks[m.group], m.n)
 		e.buf[m.at] = byte(i + 1)
 	}
+	e.inOrder()
 	return e.buf
+}
+
+// inOrder writes down how times come one after the other. Between two of a kind there is no difference, unless one of another
+// kind comes in between.
+func (e *encoder) inOrder() {
+	e.times = append(e.times, mark{-1, sending, e.now})
+	slices.SortStableFunc(e.times, func(a, b mark) int { return cmp.Or(cmp.Compare(a.n, b.n), cmp.Compare(a.group, b.group)) })
+	rank := byte(1)
+	for i, m := range e.times {
+		if i == 0 || e.times[i-1].group != m.group {
+			rank++
+		}
+		if m.at >= 0 {
+			e.buf[m.at] = rank
+		}
+	}
 }
 
 func (e *encoder) hash() uint64 { return maphash.Bytes(e.seed, e.buf) }
@@ -203,41 +225,30 @@ func (e *encoder) text(s string) {
 // number writes down a number by a rule. scale makes ns of it where it is a time.
 func (e *encoder) number(r rule, n, scale int64) {
 	switch {
+	case n == 0 && r == polls:
 	case n == 0:
 		e.byte(0)
 	case r == plain:
 		e.int(n)
 	case r == twice:
 		e.byte(byte(min(n, 2)))
+	case r == set:
+		e.byte(1)
+	case r == polls:
+		e.polls = true
 	case r == sign:
 		e.bool(n*scale > e.now)
 		e.byte(1)
-	case r == order && n*scale <= e.now:
+	case r == limit && n*scale < e.now:
 		e.byte(1)
-	case r == order:
-		e.orders = append(e.orders, mark{len(e.buf), order, n})
+	case r == limit || r == local || r == sending:
+		e.times = append(e.times, mark{len(e.buf), r, n * scale})
 		e.byte(0)
 	default:
-		if r == local {
-			n *= scale
-		}
 		e.ranks[r] = append(e.ranks[r], n)
 		e.marks = append(e.marks, mark{len(e.buf), r, n})
 		e.byte(0)
 	}
-}
-
-// ordered ends what one client has.
-func (e *encoder) ordered() {
-	slices.SortStableFunc(e.orders, func(a, b mark) int { return cmp.Compare(a.n, b.n) })
-	rank := byte(1)
-	for i, m := range e.orders {
-		if i == 0 || e.orders[i-1].n != m.n {
-			rank++
-		}
-		e.buf[m.at] = rank
-	}
-	e.orders = e.orders[:0]
 }
 
 func (e *encoder) value(f *form, p unsafe.Pointer) {
@@ -287,7 +298,7 @@ func (e *encoder) field(f *field, p unsafe.Pointer) {
 	case reflect.Struct:
 		if f.of == timeType {
 			if at := (*time.Time)(p); at.IsZero() {
-				e.byte(0)
+				e.number(f.rule, 0, 1)
 			} else {
 				e.number(f.rule, at.UnixNano(), 1)
 			}

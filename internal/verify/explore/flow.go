@@ -13,10 +13,23 @@ import (
 func (w *world) flow() {
 	for range 2000 {
 		if w.judge.bad != "" || !w.deliver() && !w.owed() {
+			w.forget()
 			return
 		}
 	}
 	w.judge.find("no end of messages")
+}
+
+// forget forgets of calls that are over what their clients have forgotten.
+func (w *world) forget() {
+	if !w.scope.Stale {
+		w.old = slices.DeleteFunc(w.old, func(f *flight) bool { return w.us() > f.NotAfter }) // They change nothing (R7).
+	}
+	for _, k := range w.calls {
+		if k.phase == over && k.ticket != nil && k.client.lock.Ticket(k.ticket.Text) == nil {
+			*k = call{name: k.name, client: k.client, phase: over}
+		}
+	}
 }
 
 // deliver brings the next of what arrives, and reports whether there is any.

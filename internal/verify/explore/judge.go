@@ -71,7 +71,7 @@ func without(all []string, one string) []string {
 // takes judges that a holder begins to believe (I2).
 func (j *judge) takes(w *world, k *call) {
 	k.placed = false
-	k.had = true
+	k.had = w.scope.Limit > 0
 	token := k.hold.UseToken
 	shares := w.scope.Readers && w.scope.weightOf(k.client.name) < w.scope.permits()
 	if w.scope.permits() == 1 || w.scope.Readers {
@@ -128,14 +128,11 @@ func (j *judge) after(w *world, c *client, f *flight, live bool, t *wire.Tuple) 
 			}
 		}
 	}
-	fresh := 0
-	for _, g := range held {
-		if !has(j.held, g.text) {
-			j.granted(w, c, f, g)
-			fresh++
-		}
+	fresh := slices.DeleteFunc(slices.Clone(held), func(g grip) bool { return has(j.held, g.text) })
+	j.dropped(w, c, f, held, len(fresh))
+	for _, g := range fresh {
+		j.granted(w, c, f, g)
 	}
-	j.dropped(w, c, f, held, fresh)
 	j.enters(w, c, f, live)
 	switch {
 	case f.Kind == askKind && t.Status == wire.Full:
@@ -164,7 +161,7 @@ func (j *judge) granted(w *world, c *client, f *flight, g grip) {
 		w.tell("    %s is granted by message, token %s", shortly(g.text), j.tokenText(uint64(g.token)))
 	}
 	for _, k := range w.calls {
-		if k.placed && k.client.life == alive && k.ticket.Waits() && k.ticket.Arrival < at && k.ticket.Text != g.text && !has(w.grips(), k.ticket.Text) {
+		if k.placed && k.ticket != nil && k.client.life == alive && k.ticket.Waits() && k.ticket.Arrival < at && k.ticket.Text != g.text && !has(w.grips(), k.ticket.Text) {
 			j.find(overtaken)
 		}
 	}
@@ -295,7 +292,7 @@ func (c *client) underWay(text string) bool {
 // through reports whether all calls are over, and all that they had to do.
 func (w *world) through() bool {
 	for _, k := range w.calls {
-		if c := k.client; c.life != dead && (k.phase != over || c.life == alive && c.lock.Ticket(k.ticket.Text) != nil) {
+		if c := k.client; c.life != dead && (k.phase != over || k.ticket != nil) {
 			return false
 		}
 	}

@@ -15,7 +15,12 @@ func main() {
 	deep := flag.Int("depth", 0, "go no deeper; 0: as deep as there is")
 	limit := flag.Int("states", 0, "stop after so many states; 0: never")
 	steps := flag.String("way", "", "steps to follow, with commas between them")
+	list := flag.Bool("fields", false, "")
 	flag.Parse()
+	if *list {
+		fmt.Println(strings.Join(listFields(), "\n"))
+		return
+	}
 	bad := false
 	for _, s := range scopes {
 		if !strings.Contains(s.Title, *name) {
@@ -32,6 +37,9 @@ func main() {
 		took := time.Since(began)
 		fmt.Printf("%s: %d states, %d steps, depth %d, whole %v, gets on %v, %v, %.0f steps/s\n",
 			s.Title, r.states, r.edges, r.depth, r.whole, r.lives, took.Round(time.Millisecond), float64(r.edges)/took.Seconds())
+		if r.last != nil {
+			fmt.Printf("not whole: -scope %q -way %s\n", s.Title, text(r.last))
+		}
 		if r.found != nil {
 			bad = true
 			told, _ := s.follow(r.found.way)

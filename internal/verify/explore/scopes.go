@@ -23,11 +23,13 @@ type scope struct {
 	budget
 
 	Overtake bool // a slip of the network: requests on a connection overtake those that are held up
+	Stale    bool // old requests are sent on though they are too late (R7)
 	Long     bool // not in the check
 }
 
 var scopes = []*scope{
 	{Title: "two clients and a fault", Calls: "A1 B1", budget: budget{Faults: 1}},
+	{Title: "two clients, a fault, and requests that run too late", Calls: "A1 B1", budget: budget{Faults: 1}, Stale: true},
 	{Title: "two clients, a late message and one that gives up", Calls: "A1 B1", budget: budget{Late: 1, Cancels: 1}},
 	{Title: "two clients, a late message and a fault", Calls: "A1 B1", budget: budget{Late: 1, Faults: 1}},
 	{Title: "two clients and two late messages", Calls: "A1 B1", budget: budget{Late: 2}},
@@ -99,6 +101,9 @@ func (s *scope) world() *world {
 		w.permits = permits.New()
 	}
 	w.judge.seen, w.judge.alone = startMicros-1, startMicros-1
+	if s.Replica != "" {
+		w.judge.Hurt = []string{s.Replica}
+	}
 	for name := range strings.FieldsSeq(s.Calls) {
 		c := w.clientNamed(name[:1])
 		if c == nil {

@@ -21,6 +21,7 @@ type result struct {
 	whole                bool // all states were seen
 	lives                bool // from each of them everybody gets in
 	found                *found
+	last                 way // to the first state that was not gone on from
 }
 
 // A search goes through a scope, breadth first, so that the first way to a fault is a shortest one.
@@ -108,6 +109,7 @@ func (s *search) run() (r result) {
 	for r.depth = 0; len(level) > 0; r.depth++ {
 		if s.deep > 0 && r.depth >= s.deep || s.limit > 0 && len(s.parent) > s.limit {
 			r.states = len(s.parent)
+			r.last = s.wayTo(int32(first))
 			return r
 		}
 		led := s.spread(all, level)

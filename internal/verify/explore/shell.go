@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strconv"
@@ -281,8 +282,19 @@ func (c *client) confirmed() {
 	c.sub = subscribed
 	w.tell("    %s is subscribed", c.name)
 	if c.lock.Listens() {
-		c.nonce++
-		c.input(func(x *core.Input) { c.lock.OnSubscribed(x, 1, strconv.Itoa(c.nonce)) })
+		nonce := c.nonce()
+		c.input(func(x *core.Input) { c.lock.OnSubscribed(x, 1, nonce) })
+	}
+}
+
+// nonce is client.nonce: what no ping has that is on its way.
+func (c *client) nonce() string {
+	for n := 1; ; n++ {
+		text := strconv.Itoa(n)
+		used := func(f *flight) bool { return f.Nonce == text || f.Message != nil && f.Message.Nonce == text }
+		if !slices.ContainsFunc(c.requests, used) && !slices.ContainsFunc(c.pushed, used) {
+			return text
+		}
 	}
 }
 
@@ -317,9 +329,7 @@ func (c *client) cutConnection(runs bool) {
 	hit := append(slices.Clone(c.requests), c.replies...)
 	for _, f := range c.requests {
 		if runs && f.Kind != echoKind {
-			left := *f
-			left.Late, left.Left, left.Call = false, true, nil
-			w.old = append(w.old, &left)
+			w.leave(f)
 		}
 	}
 	c.requests, c.replies = nil, nil
@@ -330,6 +340,16 @@ func (c *client) cutConnection(runs bool) {
 		f.Reply = nil
 	}
 	c.failed = append(c.failed, hit...)
+}
+
+// leave keeps a request that may still run, and that nobody waits for.
+func (w *world) leave(f *flight) {
+	left := *f
+	left.Late, left.Left, left.Call = false, true, nil
+	w.old = append(w.old, &left)
+	slices.SortStableFunc(w.old, func(a, b *flight) int {
+		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.names(), b.names()), cmp.Compare(a.NotAfter, b.NotAfter))
+	})
 }
 
 // answered takes in the answer to a request, or its lack.
@@ -362,11 +382,17 @@ func (c *client) answered(q *flight, f *core.Failure) {
 			c.lock.OnReleaseReply(x, q.Release, q.Attempt.Sent, &head, f)
 		})
 	case renewKind: // hold.renewed
+		if q.Call.hold == nil {
+			return // Its ticket is forgotten.
+		}
 		c.input(func(x *core.Input) {
 			c.lock.OnRenewed(x, q.Call.hold, q.Renewal, q.Attempt, r, f, q.Call.leases())
 		})
 	case confirmKind: // entry.confirm and wait.confirm
 		k := q.Call
+		if k.ticket == nil {
+			return
+		}
 		var step core.Step
 		c.input(func(x *core.Input) {
 			c.lock.OnConfirmReply(x, k.ticket, q.Renewal, q.Attempt, r, f, nil, 0)

@@ -17,8 +17,21 @@ type step struct {
 // far is how far ahead a timer is that does not count: the name is retired then.
 const far = 30 * time.Minute
 
-// mayPass reports whether time can come to a point: no client that runs lets its own renewal wait until its lease is over (I4).
+// mayPass reports whether time can come to a point: no client that runs lets its own renewal wait until its lease is over (I4), nor
+// waits for an answer for longer than a request may take.
 func (w *world) mayPass(at time.Time) bool {
+	for _, c := range w.clients {
+		if c.life != alive {
+			continue
+		}
+		for _, all := range [...][]*flight{c.requests, c.replies} {
+			for _, f := range all {
+				if f.Late && f.Kind != echoKind && at.After(f.Attempt.Expires) {
+					return false
+				}
+			}
+		}
+	}
 	for _, k := range w.calls {
 		if k.client.life == alive && k.believes() && !at.Before(k.hold.Lasts.Deadline) {
 			return false

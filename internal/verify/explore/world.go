@@ -37,16 +37,18 @@ type world struct {
 // worldRules are those of the fields of this package.
 var worldRules = map[string]rule{
 	"world.scope": skip, "world.now": skip, "world.plan": skip, "world.sent": skip, "world.told": skip, "world.mute": skip,
-	"client.timer": skip, "client.floor": token, "client.world": skip, "client.later": plain, "timed.at": order,
-	"call.holdTimer": skip, "call.until": skip, "flight.NotAfter": local, "flight.Floor": skip, "judge.tokens": token, "judge.alone": token, "judge.bad": skip,
+	"client.timer": skip, "client.floor": skip, "client.world": skip, "client.later": plain, "timed.at": local,
+	"call.holdTimer": skip, "call.until": skip, "flight.NotAfter": skip, "flight.Floor": skip, "flight.Attempt": skip, "call.renews": plain, "judge.tokens": token, "judge.alone": token, "judge.bad": skip,
 	"call.client": plain,
 }
 
 func init() {
 	specials = map[reflect.Type]func(e *encoder, p unsafe.Pointer) bool{
-		reflect.TypeFor[client]():     func(e *encoder, p unsafe.Pointer) bool { e.ordered(); return false },
-		reflect.TypeFor[core.Grant](): grantForm,
-		reflect.TypeFor[wire.Grant](): wireGrantForm,
+		reflect.TypeFor[client]():      func(e *encoder, p unsafe.Pointer) bool { e.bool(e.polls); e.polls = false; return false },
+		reflect.TypeFor[core.Ticket](): func(e *encoder, p unsafe.Pointer) bool { e.taken = (*core.Ticket)(p).Hold != nil; return false },
+		reflect.TypeFor[flight]():      flightForm,
+		reflect.TypeFor[core.Grant]():  grantForm,
+		reflect.TypeFor[wire.Grant]():  wireGrantForm,
 	}
 }
 
@@ -54,10 +56,29 @@ func init() {
 func grantForm(e *encoder, p unsafe.Pointer) bool {
 	g := (*core.Grant)(p)
 	e.number(token, int64(g.Token), 1)
-	if g.Token != 0 {
+	if taken := e.taken; taken {
+		e.taken = false
+	} else if g.Token != 0 {
 		e.age(g.From.UnixNano(), int64(g.Lasts))
 		e.int(int64(g.Lasts))
 		e.bool(g.Slept < 0)
+	}
+	return false
+}
+
+// flightForm writes of a request until when it may run, and of a reply how old it makes a grant.
+func flightForm(e *encoder, p unsafe.Pointer) bool {
+	f := (*flight)(p)
+	switch {
+	case f.NotAfter == 0:
+	case f.Left:
+		e.number(limit, f.NotAfter, 1000)
+	case f.Kind == endKind:
+		e.number(sending, f.Attempt.Sent.UnixNano(), 1)
+		e.number(limit, f.Attempt.Expires.UnixNano(), 1)
+	default:
+		e.number(limit, f.Attempt.Expires.UnixNano(), 1)
+		e.age(f.Attempt.Sent.UnixNano(), int64(leaseTime))
 	}
 	return false
 }
@@ -102,7 +123,6 @@ type client struct {
 	timer time.Time // of the name
 	floor uint64    // the highest token that it has seen
 	heard bool      // a reply has come: it knows the server's clock
-	nonce int
 	world *world
 
 	// Its subscription.
