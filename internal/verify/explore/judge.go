@@ -17,14 +17,15 @@ type judge struct {
 	bad   string
 
 	// Of the script that runs.
-	queue []lua.Arrival
-	held  []grip
-	mark  int64
+	queue  []lua.Arrival
+	held   []grip
+	mark   int64
+	looked bool // an earlier look at a full queue counts yet
 }
 
 func init() {
 	worldRules["judge.seen"], worldRules["judge.alone"] = token, token
-	worldRules["judge.queue"], worldRules["judge.held"], worldRules["judge.mark"] = skip, skip, skip
+	worldRules["judge.queue"], worldRules["judge.held"], worldRules["judge.mark"], worldRules["judge.looked"] = skip, skip, skip, skip
 	for name, r := range worldRules {
 		rules["main."+name] = r
 	}
@@ -88,6 +89,8 @@ func (j *judge) takes(w *world, k *call) {
 // before looks at the server before a script runs.
 func (j *judge) before(w *world, c *client, f *flight, live bool) {
 	j.queue, j.held, j.mark = slices.Clone(w.line().Queue), w.grips(), w.notes().Mark
+	l := w.notes().Looked
+	j.looked = l != nil && l.Till > w.us()
 	if live {
 		j.Eaten = without(j.Eaten, c.name)
 	}
@@ -136,11 +139,11 @@ func (j *judge) after(w *world, c *client, f *flight, live bool, t *wire.Tuple) 
 	j.enters(w, c, f, live)
 	switch {
 	case f.Kind == askKind && t.Status == wire.Full:
-		j.refused(w, f.Ask.Text)
+		j.refused(w, f.Ask.Text, live)
 	case f.Kind == checkKind:
 		for i, s := range t.States {
 			if len(s) >= len(wire.StateFull) && s[:len(wire.StateFull)] == wire.StateFull {
-				j.refused(w, f.Check.Named[i].Text)
+				j.refused(w, f.Check.Named[i].Text, live)
 			}
 		}
 	case f.Kind == renewKind && f.Renewal.Wishes && t.Status == wire.Granted && len(w.line().Queue) > 0 && !t.Has(wire.Wanted):
@@ -221,9 +224,9 @@ func (j *judge) enters(w *world, c *client, f *flight, live bool) {
 }
 
 // refused judges that a ticket finds no room (I11).
-func (j *judge) refused(w *world, text string) {
+func (j *judge) refused(w *world, text string, live bool) {
 	w.tell("    there is no room for %s", shortly(text))
-	if k := w.ofTicket(text); k != nil && k.had {
+	if k := w.ofTicket(text); k != nil && k.had && live {
 		j.find(refusedWrong)
 	}
 	waiting := 0
@@ -233,7 +236,7 @@ func (j *judge) refused(w *world, text string) {
 			waiting++
 		}
 	}
-	if waiting < w.scope.Limit {
+	if l := w.notes().Looked; waiting < w.scope.Limit && (l == nil || l.Till <= w.us() || !j.looked) {
 		j.find(refusedWrong)
 	}
 }

@@ -18,6 +18,7 @@ type scope struct {
 	Heavy   string // the client that wants all permits; a writer, where there are readers
 	Double  string // the client that makes two calls at a time
 	Replica string // the client that subscribes at a replica: it hears, and is not counted
+	Asks    string // the client whose holders want to know whether somebody waits
 	Readers bool
 	Limit   int // how many may wait; 0: any number
 	budget
@@ -37,6 +38,8 @@ var scopes = []*scope{
 	{Title: "two clients, one of which comes back, and a late message", Calls: "A1 A2 B1", budget: budget{Late: 1}},
 	{Title: "three clients and a fault", Calls: "A1 B1 C1", budget: budget{Faults: 1}},
 	{Title: "three clients and two faults", Calls: "A1 B1 C1", budget: budget{Faults: 2}, Long: true},
+	{Title: "two clients that come back, a late message and one that gives up", Calls: "A1 A2 B1 B2", budget: budget{Late: 1, Cancels: 1}, Long: true},
+	{Title: "two calls at a time, a late message and a fault", Calls: "A1 B1 B2", Double: "B", budget: budget{Late: 1, Faults: 1}, Long: true},
 	{Title: "two calls at a time, and a fault", Calls: "A1 A2 B1 B2", Double: "B", budget: budget{Faults: 1}, Long: true},
 	{Title: "three clients, one of which listens at a replica", Calls: "A1 B1 C1", Replica: "B"},
 	{Title: "three clients, one of which listens at a replica, and a late message", Calls: "A1 B1 C1", Replica: "B", budget: budget{Late: 1}, Long: true},
@@ -44,6 +47,11 @@ var scopes = []*scope{
 	{Title: "two readers, a writer, a fault and a call that gives up", Calls: "A1 B1 C1", Permits: wire.AllReaders, Heavy: "B", Readers: true, budget: budget{Faults: 1, Cancels: 1}, Long: true},
 	{Title: "three clients of which one may wait, and a fault", Calls: "A1 B1 C1", Limit: 1, budget: budget{Faults: 1}},
 	{Title: "three clients of which one may wait, and a late message", Calls: "A1 B1 C1", Limit: 1, budget: budget{Late: 1}},
+	{Title: "three clients of which one may wait, a late message and a fault", Calls: "A1 B1 C1", Limit: 1, budget: budget{Late: 1, Faults: 1}, Long: true},
+	{Title: "two calls at a time, two of which may wait, a fault and one that gives up", Calls: "A1 A2 B1 B2", Double: "B", Limit: 2, budget: budget{Faults: 1, Cancels: 1}, Long: true},
+	{Title: "a holder that wants to know whether somebody waits, one other, and a fault", Calls: "A1 B1", Asks: "A", budget: budget{Faults: 1}},
+	{Title: "a holder that wants to know whether somebody waits, one other, a late message and one that gives up", Calls: "A1 B1", Asks: "A", budget: budget{Late: 1, Cancels: 1}},
+	{Title: "a holder that wants to know whether somebody waits, two others, and a fault", Calls: "A1 B1 C1", Asks: "A", budget: budget{Faults: 1}},
 }
 
 // scopeNamed returns the scope with a title; nil if there is none.
@@ -86,7 +94,7 @@ func (s *scope) slots(client string) int {
 
 // alike reports whether it makes no difference which of two clients comes first.
 func (s *scope) alike(a, b string) bool {
-	special := s.Heavy + s.Double + s.Replica
+	special := s.Heavy + s.Double + s.Replica + s.Asks
 	return strings.Count(s.Calls, a) == strings.Count(s.Calls, b) && !strings.Contains(special, a) && !strings.Contains(special, b)
 }
 

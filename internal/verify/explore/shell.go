@@ -63,7 +63,7 @@ func (c *client) perform(e *core.Effect) {
 		w.judge.hurt(c)
 		c.subscribe()
 	case core.Ping:
-		c.send(toServer, &flight{Kind: echoKind, Nonce: e.Text})
+		c.request(&flight{Kind: echoKind, Nonce: e.Text}, attemptTime)
 	case core.Send:
 		c.sendRelease(e.Release)
 	case core.SendLater:
@@ -199,6 +199,9 @@ func (k *call) take() bool {
 	k.hold, k.phase = h, holding
 	w.tell("    %s holds with token %s", shortly(k.ticket.Text), w.judge.tokenText(h.Token))
 	w.judge.takes(w, k)
+	if c.name == w.scope.Asks { // share.Want
+		c.input(func(x *core.Input) { c.lock.Wish(x, h) })
+	}
 	return true
 }
 
