@@ -45,7 +45,7 @@ var rules = map[string]rule{
 	"core.Call.owed": skip, "core.Call.ReleaseErr": skip, "core.Call.acknowledged": skip,
 	"core.Ticket.Arrival": place, "core.Ticket.used": token, "core.Ticket.believed": skip, "core.Ticket.placed": skip,
 	"core.Hold.Since": skip, "core.Hold.granted": skip, "core.Hold.due": set, "core.Hold.spans": skip, "core.Hold.inDoubt": skip, "core.Hold.hurried": skip, "core.Hold.Gone": skip, "core.Hold.limit": skip,
-	"core.Hold.short": local, "core.Hold.kept": skip, "core.Hold.Token": token, "core.Hold.UseToken": token, "core.Hold.Idle": sign, "core.Hold.failures": skip,
+	"core.Hold.short": local, "core.Hold.kept": skip, "core.Hold.Token": token, "core.Hold.UseToken": token, "core.Hold.Idle": set, "core.Hold.failures": skip,
 	"core.Hold.ReleaseFailure": skip, "core.Until.Deadline": sign, "core.Until.Slept": skip,
 	"core.Release.until": skip, "core.Release.held": skip, "core.Release.Tries": skip, "core.Release.index": skip, "core.Release.Held": skip, "core.Release.unended": skip,
 	"core.Release.Token": token, "core.Release.stuck": skip, "core.Release.unsure": skip,
@@ -299,6 +299,8 @@ func (e *encoder) field(f *field, p unsafe.Pointer) {
 		if f.of == timeType {
 			if at := (*time.Time)(p); at.IsZero() {
 				e.number(f.rule, 0, 1)
+			} else if f.rule == place {
+				e.number(place, at.UnixMicro(), 1)
 			} else {
 				e.number(f.rule, at.UnixNano(), 1)
 			}

@@ -97,7 +97,10 @@ func (w *world) owed() bool {
 		case k.woken && k.phase == sleeping:
 			k.woken = false
 			k.run(core.Step{})
-		case k.renews && k.phase == holding && k.ticket.Held():
+		case k.leads:
+			k.leads = false
+			k.lead(true)
+		case k.renews && k.ticket != nil && k.ticket.Held():
 			k.renew()
 		default:
 			continue
@@ -105,6 +108,11 @@ func (w *world) owed() bool {
 		return true
 	}
 	for _, c := range w.clients {
+		if c.life == alive && c.recalled {
+			c.recalled = false
+			c.recall()
+			return true
+		}
 		if c.life == alive && c.poll && c.round == nil {
 			c.poll = false
 			if c.lock.Checking {

@@ -73,7 +73,7 @@ func without(all []string, one string) []string {
 func (j *judge) takes(w *world, k *call) {
 	k.placed = false
 	k.had = w.scope.Limit > 0
-	token := k.hold.UseToken
+	token := k.using.hold.UseToken
 	shares := w.scope.Readers && w.scope.weightOf(k.client.name) < w.scope.permits()
 	if w.scope.permits() == 1 || w.scope.Readers {
 		if shares && token <= j.alone || !shares && token <= j.seen {
@@ -125,6 +125,11 @@ func (j *judge) after(w *world, c *client, f *flight, live bool, t *wire.Tuple) 
 	defer func() { j.queue, j.held = nil, nil }()
 	now, held := w.us(), w.grips()
 	for _, g := range j.held {
+		if owner := w.clientNamed(wire.TicketClient(g.text)); g.until <= now && !has(held, g.text) && owner.cohort != nil {
+			for _, k := range w.calls {
+				k.placed = k.placed && !(k.client == owner && (k.phase == following || k.phase == asking))
+			}
+		}
 		if g.until <= now && !g.full && !has(held, g.text) && f.Kind != renewKind {
 			if owner := wire.TicketClient(g.text); owner != c.name {
 				j.Eaten = with(j.Eaten, owner)
@@ -163,14 +168,29 @@ func (j *judge) granted(w *world, c *client, f *flight, g grip) {
 	} else {
 		w.tell("    %s is granted by message, token %s", shortly(g.text), j.tokenText(uint64(g.token)))
 	}
+	moves := f.Kind == endKind && f.Release.Moves || f.Transit != nil && g.text == f.Ask.Text
 	for _, k := range w.calls {
-		if k.placed && k.ticket != nil && k.client.life == alive && k.ticket.Waits() && k.ticket.Arrival < at && k.ticket.Text != g.text && !has(w.grips(), k.ticket.Text) {
+		if k.placed && !moves && k.client.life == alive && k.waitsBefore(w, g.text, at) {
 			j.find(overtaken)
 		}
 	}
 	if to := w.clientNamed(owner); !g.full && owner != c.name && slices.Contains(j.Eaten, owner) && (to.life != alive || to.half) {
 		j.find(secondLapse)
 	}
+}
+
+// waitsBefore reports whether a call waits with a place before one that is granted.
+func (k *call) waitsBefore(w *world, text string, at int64) bool {
+	mate := k.client.cohort != nil && wire.TicketClient(text) != k.client.name
+	switch {
+	case k.phase == following:
+		return mate && k.begun.UnixMicro() < at
+	case k.ticket == nil || k.ticket.Text == text || has(w.grips(), k.ticket.Text):
+		return false
+	case k.ticket.Waits() || mate && k.phase == asking && k.ticket.Arrival != 0:
+		return k.ticket.Arrival < at
+	}
+	return false
 }
 
 // dropped excuses tickets that left the queue for a reason: their clients came to harm.
@@ -213,6 +233,9 @@ func (j *judge) enters(w *world, c *client, f *flight, live bool) {
 	case askKind:
 		if live {
 			place(f.Ask.Text)
+		}
+		if k := w.ofTicket(f.Ask.Text); k != nil && c.cohort != nil && !slices.ContainsFunc(w.line().Queue, func(a lua.Arrival) bool { return a.Ticket == f.Ask.Text }) {
+			k.placed = false
 		}
 	case checkKind:
 		for _, n := range f.Check.Named {
@@ -257,8 +280,13 @@ func (w *world) look() string {
 	}
 	for _, g := range w.grips() {
 		c := w.clientNamed(wire.TicketClient(g.text))
-		if g.full && g.until > w.us() && c.life == alive && c.lock.Ticket(g.text) == nil && !c.underWay(g.text) {
+		if g.full && !lua.InTransit(g.text) && g.until > w.us() && c.life == alive && c.lock.Ticket(g.text) == nil && !c.underWay(g.text) {
 			return phantomHolder
+		}
+	}
+	for _, c := range w.clients {
+		if u := c.lent; c.life == alive && u != nil && u.knows && u.hold != nil && !u.hold.Idle.IsZero() && c.cohort.Hold == u.hold {
+			return keptFrom
 		}
 	}
 	if w.through() && len(w.old) == 0 {

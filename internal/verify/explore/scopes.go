@@ -19,13 +19,19 @@ type scope struct {
 	Double  string // the client that makes two calls at a time
 	Replica string // the client that subscribes at a replica: it hears, and is not counted
 	Asks    string // the client whose holders want to know whether somebody waits
+	Gives   string // the client that hands its holds over
+	Mates   string // the client whose calls use one hold
+	Passes  int    // how often it is passed on
+	Keeps   bool   // whether it is kept
 	Readers bool
 	Limit   int // how many may wait; 0: any number
 	budget
 
-	Overtake bool // a slip of the network: requests on a connection overtake those that are held up
-	Stale    bool // old requests are sent on though they are too late (R7)
-	Long     bool // not in the check
+	Overtake  bool // a slip of the network: requests on a connection overtake those that are held up
+	AsksLater bool // a slip: the next leader of a cohort asks after the release of the last hold
+	EndsLate  bool // a slip: who hands a hold over ends when that is answered
+	Stale     bool // old requests are sent on though they are too late (R7)
+	Long      bool // not in the check
 }
 
 var scopes = []*scope{
@@ -52,6 +58,16 @@ var scopes = []*scope{
 	{Title: "a holder that wants to know whether somebody waits, one other, and a fault", Calls: "A1 B1", Asks: "A", budget: budget{Faults: 1}},
 	{Title: "a holder that wants to know whether somebody waits, one other, a late message and one that gives up", Calls: "A1 B1", Asks: "A", budget: budget{Late: 1, Cancels: 1}},
 	{Title: "a holder that wants to know whether somebody waits, two others, and a fault", Calls: "A1 B1 C1", Asks: "A", budget: budget{Faults: 1}},
+	{Title: "a cohort alone", Calls: "A1 A2 A3", Mates: "A", Passes: 1},
+	{Title: "a cohort and a stranger", Calls: "A1 A2 A3 B1 B2", Mates: "A", Passes: 1, Long: true},
+	{Title: "a cohort, a stranger and a fault", Calls: "A1 A2 A3 B1", Mates: "A", Passes: 1, budget: budget{Faults: 1}, Long: true},
+	{Title: "a client that hands over, and two others", Calls: "A1 B1 C1", Gives: "A"},
+	{Title: "a client that hands over, one other, a late message and a fault", Calls: "A1 B1", Gives: "A", budget: budget{Late: 1, Faults: 1}, Long: true},
+	{Title: "a client that hands over, two others, and a fault", Calls: "A1 B1 C1", Gives: "A", budget: budget{Faults: 1}},
+	{Title: "a client that hands over, two others, and a late message", Calls: "A1 B1 C1", Gives: "A", budget: budget{Late: 1}, Long: true},
+	{Title: "a client that keeps its hold, and two others", Calls: "A1 A2 B1 C1", Mates: "A", Keeps: true},
+	{Title: "a client that keeps its hold, one other, and a fault", Calls: "A1 A2 B1", Mates: "A", Keeps: true, budget: budget{Faults: 1}, Long: true},
+	{Title: "a client that keeps its hold, one other, and a late message", Calls: "A1 A2 B1", Mates: "A", Keeps: true, budget: budget{Late: 1}, Long: true},
 }
 
 // scopeNamed returns the scope with a title; nil if there is none.
@@ -75,6 +91,8 @@ func (s *scope) weightOf(client string) int64 {
 
 func (s *scope) kindOf(client string) byte {
 	switch {
+	case s.Keeps && client == s.Mates:
+		return wire.Kept
 	case s.Permits == 0:
 		return wire.Exclusive
 	case !s.Readers:
@@ -86,7 +104,7 @@ func (s *scope) kindOf(client string) byte {
 }
 
 func (s *scope) slots(client string) int {
-	if client == s.Double {
+	if client == s.Double || client == s.Mates {
 		return 2
 	}
 	return 1
@@ -94,8 +112,15 @@ func (s *scope) slots(client string) int {
 
 // alike reports whether it makes no difference which of two clients comes first.
 func (s *scope) alike(a, b string) bool {
-	special := s.Heavy + s.Double + s.Replica + s.Asks
+	special := s.Heavy + s.Double + s.Replica + s.Asks + s.Gives + s.Mates
 	return strings.Count(s.Calls, a) == strings.Count(s.Calls, b) && !strings.Contains(special, a) && !strings.Contains(special, b)
+}
+
+func (s *scope) keep() time.Duration {
+	if s.Keeps {
+		return keepTime
+	}
+	return 0
 }
 
 const startMicros = 1_700_000_000_000_000
@@ -121,6 +146,10 @@ func (s *scope) world() *world {
 					Linger: 1000 * time.Hour, Subscription: core.Subscription{Born: w.now},
 				})
 			})
+			if c.name == s.Mates {
+				c.cohort = &core.Cohort{}
+				c.lock.Begin(c.cohort, s.Passes, s.keep())
+			}
 			w.clients = append(w.clients, c)
 		}
 		w.calls = append(w.calls, &call{name: name, client: c})

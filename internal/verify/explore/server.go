@@ -110,6 +110,9 @@ func (w *world) script(c *client, f *flight) wire.Tuple {
 	now := w.us()
 	switch f.Kind {
 	case askKind:
+		if x := f.Transit; x != nil {
+			return model.Move{From: x.Ticket(), To: f.Ask.Text, Secret: x.Hex(), Phase: wire.PhaseHeld, NotAfter: f.NotAfter, Floor: f.Floor}.Run(w.mutex, now)
+		}
 		return model.Ask{
 			Ticket: f.Ask.Text, Mode: f.Ask.Mode, NotAfter: f.NotAfter, Arrival: f.Ask.Arrival, Floor: f.Floor, Phase: wire.PhaseHeld, Bound: boundOf(f.Ask.Limit),
 		}.Run(w.mutex, now)
@@ -117,6 +120,11 @@ func (w *world) script(c *client, f *flight) wire.Tuple {
 		tickets, bounds := named(f)
 		return model.Check{Client: c.name, Mode: f.Check.Round.Mode, NotAfter: f.NotAfter, Floor: f.Floor, Tickets: tickets, Bounds: bounds}.Run(w.mutex, now)
 	case endKind:
+		if d := f.Release; d.Moves {
+			x := d.Owner.(*lua.Transit)
+			token := int64(d.Ticket.Grant().Token)
+			return model.Move{From: d.Text, To: x.Ticket(), Token: token, Phase: wire.PhaseFinal, NotAfter: 1 << 53, Floor: f.Floor}.Run(w.mutex, now)
+		}
 		return model.End{Ticket: f.Release.Text, Token: int64(f.Release.Token), Floor: f.Floor, Rests: f.Release.Rests}.Run(w.mutex, now)
 	}
 	r := f.Renewal

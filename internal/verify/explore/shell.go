@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/core"
-	"github.com/headwaiter/headwaiter/internal/reason"
 	"github.com/headwaiter/headwaiter/internal/times"
 	"github.com/headwaiter/headwaiter/internal/wire"
 )
@@ -81,6 +80,14 @@ func (c *client) perform(e *core.Effect) {
 		k.renews = true
 	case core.Lose:
 		w.tell("    %s is told that its hold is lost", k.name)
+	case core.Lead:
+		next := e.Follower.Owner.(*call)
+		next.placed = false
+		next.follower, next.leads = nil, true
+	case core.Recall:
+		c.recalled = true
+	case core.Awaited:
+		k.knows = k.knows || e.Flag
 	case core.Forged, core.Impossible:
 		w.judge.find("an impossible step")
 	case core.GivenBack:
@@ -106,16 +113,31 @@ func (c *client) sendRelease(d *core.Release) {
 	c.request(&flight{Kind: endKind, Release: d}, attemptTime)
 }
 
-// start is Queue.begin: it makes a ticket known and lets its call run.
+// start begins a call: Queue.begin, or Cohort.join.
 func (k *call) start() {
+	if k.client.cohort != nil {
+		k.join()
+		return
+	}
+	k.register(k.newTicket())
+	k.run(core.Step{})
+}
+
+// newTicket is binding.newTicket.
+func (k *call) newTicket() *core.Ticket {
 	c, s := k.client, k.client.world.scope
 	t := &core.Ticket{Kind: s.kindOf(c.name), Permits: s.weightOf(c.name), Renewal: leaseTime}
 	t.Owner, t.Begun, t.Lease, t.Place, t.Budget, t.Limit = k, c.world.now, leaseTime, -1, attemptTime, s.Limit
+	return t
+}
+
+// register makes a ticket known: ticket.register.
+func (k *call) register(t *core.Ticket) {
+	c := k.client
 	number, _ := strconv.ParseUint(k.name[1:], 10, 64)
 	t.Named(c.name, number, grantTime)
 	k.ticket, k.phase = t, running
 	c.input(func(x *core.Input) { c.lock.Register(x, t) })
-	k.run(core.Step{})
 }
 
 // run is wait.run: it does what the core says until the call has to wait.
@@ -168,7 +190,8 @@ func (k *call) ask() bool {
 	c.input(func(x *core.Input) { q, ok = c.lock.BeginAcquire(x, k.ticket, wire.Wait, x.Now) })
 	if ok {
 		k.phase = asking
-		c.request(&flight{Kind: askKind, Call: k, Ask: &q}, k.ticket.Budget)
+		q.Moves = k.from != nil
+		c.request(&flight{Kind: askKind, Call: k, Ask: &q, Transit: k.from}, k.ticket.Budget)
 	}
 	return ok
 }
@@ -196,11 +219,14 @@ func (k *call) take() bool {
 	}
 	h := &core.Hold{}
 	c.input(func(x *core.Input) { c.lock.Take(x, k.ticket, h, core.Leases{}) })
-	k.hold, k.phase = h, holding
+	k.hold, k.phase, k.using = h, holding, k
 	w.tell("    %s holds with token %s", shortly(k.ticket.Text), w.judge.tokenText(h.Token))
 	w.judge.takes(w, k)
 	if c.name == w.scope.Asks { // share.Want
 		c.input(func(x *core.Input) { c.lock.Wish(x, h) })
+	}
+	if c.cohort != nil {
+		c.lends(k)
 	}
 	return true
 }
@@ -209,7 +235,12 @@ func (k *call) take() bool {
 func (k *call) finish() {
 	k.phase = over
 	k.placed = false
-	k.client.input(func(x *core.Input) { k.client.lock.Finish(x, k.ticket) })
+	k.client.input(func(x *core.Input) {
+		k.client.lock.Finish(x, k.ticket)
+		if k.client.cohort != nil {
+			k.client.cohort.OnFailed(x)
+		}
+	})
 }
 
 // leases is hold.leases: the lease of a hold ends by the clock of its client.
@@ -219,25 +250,19 @@ func (k *call) leases() core.Leases {
 
 // believes reports whether the holder believes that it holds.
 func (k *call) believes() bool {
-	return k.phase == holding && k.ticket.Held() && !k.leases().Over
+	u := k.using
+	return u != nil && u.hold != nil && (u.ticket.Held() || k.phase == over) && !u.leases().Over
 }
 
-// release is share.release and share.takeOff.
+// release is share.release.
 func (k *call) release() {
 	c := k.client
-	k.phase = over
-	cause, released := error(reason.ErrReleased), true
-	if k.leases().Over {
-		cause, released = reason.ErrExpired, false
+	if c.cohort != nil {
+		k.stopUsing()
+		return
 	}
-	var last bool
-	c.input(func(x *core.Input) {
-		last, _, _ = c.lock.Leave(x, k.hold, k.ticket.Kind, cause, released)
-		if last {
-			c.lock.BeginRelease(x, k.hold, "")
-		}
-	})
-	if last {
+	k.phase, k.using = over, nil
+	if c.leave(k) {
 		d := core.ReleaseOf(k.ticket)
 		c.sendRelease(&d)
 	}
@@ -335,6 +360,11 @@ func (c *client) cutConnection(runs bool) {
 			w.leave(f)
 		}
 	}
+	for _, f := range hit {
+		if c.cohort != nil && f.Kind == askKind {
+			f.Call.placed = false
+		}
+	}
 	c.requests, c.replies = nil, nil
 	if c.life == dead {
 		return
@@ -382,11 +412,17 @@ func (c *client) answered(q *flight, f *core.Failure) {
 				c.lock.OnReply(x, q.Attempt, r, "", false)
 			}
 			head := r.Head()
+			if c.world.scope.EndsLate && q.Release.Moves {
+				q.Release.Ticket.Owner.(*call).using = nil
+			}
 			c.lock.OnReleaseReply(x, q.Release, q.Attempt.Sent, &head, f)
 		})
 	case renewKind: // hold.renewed
 		if q.Call.hold == nil {
 			return // Its ticket is forgotten.
+		}
+		if f.Err == nil {
+			q.Call.unsure = false
 		}
 		c.input(func(x *core.Input) {
 			c.lock.OnRenewed(x, q.Call.hold, q.Renewal, q.Attempt, r, f, q.Call.leases())

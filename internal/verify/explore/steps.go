@@ -33,7 +33,7 @@ func (w *world) mayPass(at time.Time) bool {
 		}
 	}
 	for _, k := range w.calls {
-		if k.client.life == alive && k.believes() && !at.Before(k.hold.Lasts.Deadline) {
+		if k.client.life == alive && k.believes() && !at.Before(k.using.hold.Lasts.Deadline) {
 			return false
 		}
 	}
@@ -109,11 +109,16 @@ func (w *world) callSteps(i int, k *call, add adder) {
 		if w.mayCall(i) {
 			add(func(w *world) { w.calls[i].start() }, "%s asks", k.name)
 		}
+		for j, x := range w.texts {
+			if x.Client != k.client.name {
+				add(func(w *world) { w.calls[i].adopt(w.texts[j]) }, "%s adopts the hold of %s", k.name, x.Client)
+			}
+		}
 		return
 	case holding:
 		add(func(w *world) { w.calls[i].release() }, "%s releases", k.name)
-		if !k.holdTimer.IsZero() && k.ticket.Held() {
-			add(func(w *world) { w.calls[i].fire() }, "the time of the hold of %s comes", k.name)
+		if k.client.name == w.scope.Gives {
+			add(func(w *world) { w.calls[i].handOver() }, "%s hands over", k.name)
 		}
 	case pausing:
 		if w.mayPass(k.until) {
@@ -124,6 +129,18 @@ func (w *world) callSteps(i int, k *call, add adder) {
 				k.run(core.Step{})
 			}, "%s tries again", k.name)
 		}
+	}
+	if k.hold != nil && !k.holdTimer.IsZero() && k.ticket.Held() {
+		add(func(w *world) { w.calls[i].fire() }, "the time of the hold of %s comes", k.name)
+	}
+	if w.budget.Cancels > 0 && k.phase == following {
+		add(func(w *world) {
+			w.budget.Cancels--
+			k := w.calls[i]
+			if k.client.cohort.Leave(k.follower) {
+				k.phase, k.follower, k.placed = over, nil, false
+			}
+		}, "%s gives up", k.name)
 	}
 	if w.budget.Cancels > 0 && !k.ended && (k.phase == asking || k.phase == confirming || k.phase == sleeping || k.phase == pausing) {
 		add(func(w *world) {
@@ -153,7 +170,7 @@ func (w *world) mayCall(i int) bool {
 			}
 		}
 	}
-	if active >= w.scope.slots(k.client.name) {
+	if active >= w.scope.slots(k.client.name) || k.client.cohort != nil && w.waits(k.client) {
 		return false
 	}
 	if !first {
@@ -165,6 +182,11 @@ func (w *world) mayCall(i int) bool {
 		}
 	}
 	return true
+}
+
+// waits reports whether a call of a cohort waits for the others.
+func (w *world) waits(c *client) bool {
+	return slices.ContainsFunc(w.calls, func(k *call) bool { return k.client == c && k.phase == following })
 }
 
 func (w *world) isFirst(i int) bool {
@@ -298,7 +320,7 @@ func (c *client) die() {
 	w.judge.hurt(c)
 	c.cutConnection(true)
 	c.hangUp()
-	c.lock, c.round, c.later, c.failed = nil, nil, nil, nil
+	c.lock, c.cohort, c.lent, c.round, c.later, c.failed, c.recalled = nil, nil, nil, nil, nil, nil, false
 	c.timer, c.poll = time.Time{}, false
 	for _, k := range w.calls {
 		if k.client == c {

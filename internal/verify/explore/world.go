@@ -12,6 +12,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/verify/model"
 	"github.com/headwaiter/headwaiter/internal/verify/model/permits"
 	"github.com/headwaiter/headwaiter/internal/wire"
+	"github.com/headwaiter/headwaiter/lua"
 )
 
 // A world is one name at a server, the clients that use it, and the network between them.
@@ -23,7 +24,8 @@ type world struct {
 	clients []*client
 	calls   []*call // in the order of the scope
 	old     []*flight
-	zombies []string // clients of which the server counts a connection that nobody reads
+	texts   []*lua.Transit // of holds that were handed over
+	zombies []string       // clients of which the server counts a connection that nobody reads
 	budget  budget
 	judge   judge
 
@@ -39,7 +41,7 @@ var worldRules = map[string]rule{
 	"world.scope": skip, "world.now": skip, "world.plan": skip, "world.sent": skip, "world.told": skip, "world.mute": skip,
 	"client.timer": skip, "client.floor": skip, "client.world": skip, "client.later": plain, "timed.at": local,
 	"call.holdTimer": skip, "call.until": skip, "flight.NotAfter": skip, "flight.Floor": skip, "flight.Attempt": skip, "call.renews": plain, "judge.tokens": token, "judge.alone": token, "judge.bad": skip,
-	"call.client": plain,
+	"call.client": plain, "call.begun": place,
 }
 
 func init() {
@@ -130,6 +132,10 @@ type client struct {
 	again bool // a connection is to replace the one that subscribes
 	half  bool // nothing comes through on that one any more
 
+	cohort   *core.Cohort
+	lent     *call // whose hold the cohort uses
+	recalled bool  // the hold that is kept is to be given back
+
 	poll                             bool // a check is to begin
 	round                            *core.Round
 	later                            []*timed // releases that are to be sent
@@ -162,6 +168,7 @@ const (
 	sleeping         // to be woken
 	pausing          // a time
 	holding          // its holder
+	following        // the other calls of its cohort
 	over
 )
 
@@ -180,6 +187,14 @@ type call struct {
 	placed    bool // for the judge: it has a place that nobody may take
 	had       bool // for the judge: its client knows that it had a place
 	forced    bool
+
+	using    *call // the call whose hold it uses: itself, but for the cohorts
+	begun    time.Time
+	follower *core.Follower
+	leads    bool // it is to ask for a hold for its cohort
+	unsure   bool // its hold was waited for, and no renewal has told since who waits now
+	knows    bool // its client knows that somebody waits for its hold
+	from     *lua.Transit
 }
 
 // lane is where something is under way.
@@ -218,6 +233,7 @@ type flight struct {
 	Check    *core.Check
 	Release  *core.Release
 	Renewal  *core.Renewal
+	Transit  *lua.Transit
 	Attempt  core.Attempt
 	NotAfter int64
 	Floor    int64
