@@ -361,6 +361,11 @@ func (c *client) cutConnection(runs bool) {
 		}
 	}
 	for _, f := range hit {
+		for _, k := range w.calls {
+			if k.client == c && k.ticket != nil && (f.Kind == askKind || f.Kind == checkKind) && f.about(k.ticket.Text) {
+				k.doubt = times.Later(k.doubt, f.Attempt.Expires)
+			}
+		}
 		if c.cohort != nil && f.Kind == askKind {
 			f.Call.placed = false
 		}

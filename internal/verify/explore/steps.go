@@ -130,6 +130,9 @@ func (w *world) callSteps(i int, k *call, add adder) {
 			}, "%s tries again", k.name)
 		}
 	}
+	if k.ticket != nil && k.doubt.After(w.now) && w.mayPass(k.doubt) {
+		add(func(w *world) { w.to(w.calls[i].doubt) }, "nothing that %s has lost can run any more", k.name)
+	}
 	if k.hold != nil && !k.holdTimer.IsZero() && k.ticket.Held() {
 		add(func(w *world) { w.calls[i].fire() }, "the time of the hold of %s comes", k.name)
 	}

@@ -41,7 +41,7 @@ var worldRules = map[string]rule{
 	"world.scope": skip, "world.now": skip, "world.plan": skip, "world.sent": skip, "world.told": skip, "world.mute": skip,
 	"client.timer": skip, "client.floor": skip, "client.world": skip, "client.later": plain, "timed.at": local,
 	"call.holdTimer": skip, "call.until": skip, "flight.NotAfter": skip, "flight.Floor": skip, "flight.Attempt": skip, "call.renews": plain, "judge.tokens": token, "judge.alone": token, "judge.bad": skip,
-	"call.client": plain, "call.begun": place,
+	"call.client": plain, "call.begun": place, "call.doubt": skip,
 }
 
 func init() {
@@ -195,6 +195,7 @@ type call struct {
 	unsure   bool // its hold was waited for, and no renewal has told since who waits now
 	knows    bool // its client knows that somebody waits for its hold
 	from     *lua.Transit
+	doubt    time.Time // until when a request that it has lost may run
 }
 
 // lane is where something is under way.
