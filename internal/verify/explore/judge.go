@@ -16,6 +16,8 @@ type judge struct {
 	alone uint64   // the same of those who share with nobody
 	bad   string
 
+	Forgot bool // the server has lost its data: those who held may hold for some time yet
+
 	// Of the script that runs.
 	queue  []lua.Arrival
 	held   []grip
@@ -75,7 +77,7 @@ func (j *judge) takes(w *world, k *call) {
 	k.had = w.scope.Limit > 0
 	token := k.using.hold.UseToken
 	shares := w.scope.Readers && w.scope.weightOf(k.client.name) < w.scope.permits()
-	if w.scope.permits() == 1 || w.scope.Readers {
+	if (w.scope.permits() == 1 || w.scope.Readers) && !(j.Forgot && k.using != k) {
 		if shares && token <= j.alone || !shares && token <= j.seen {
 			j.find(tokenNotAbove)
 		}
@@ -170,7 +172,7 @@ func (j *judge) granted(w *world, c *client, f *flight, g grip) {
 	}
 	moves := f.Kind == endKind && f.Release.Moves || f.Transit != nil && g.text == f.Ask.Text
 	for _, k := range w.calls {
-		if k.placed && !moves && k.client.life == alive && k.waitsBefore(w, g.text, at) {
+		if k.placed && !moves && !j.Forgot && k.client.life == alive && k.waitsBefore(w, g.text, at) {
 			j.find(overtaken)
 		}
 	}
@@ -275,7 +277,7 @@ func (w *world) look() string {
 			sum += w.scope.weightOf(k.client.name)
 		}
 	}
-	if sum > w.scope.permits() {
+	if sum > w.scope.permits() && !w.judge.Forgot {
 		return twoBelievers
 	}
 	for _, g := range w.grips() {

@@ -14,12 +14,17 @@ func main() {
 	name := flag.String("scope", "", "part of the title of the scopes to go through; empty: all")
 	deep := flag.Int("depth", 0, "go no deeper; 0: as deep as there is")
 	limit := flag.Int("states", 0, "stop after so many states; 0: never")
+	seeds := flag.Int("walks", 0, "so many walks through each of the large worlds, in place of the search")
+	first := flag.Uint64("seed", 1, "the first of them")
 	steps := flag.String("way", "", "steps to follow, with commas between them")
 	list := flag.Bool("fields", false, "")
 	flag.Parse()
 	if *list {
 		fmt.Println(strings.Join(listFields(), "\n"))
 		return
+	}
+	if *seeds > 0 {
+		os.Exit(walkAll(*name, *first, *seeds))
 	}
 	bad := false
 	for _, s := range scopes {
@@ -49,6 +54,27 @@ func main() {
 	if bad {
 		os.Exit(1)
 	}
+}
+
+// walkAll walks through the large worlds, and returns the status of the program.
+func walkAll(name string, first uint64, seeds int) (status int) {
+	for _, s := range walks {
+		if !strings.Contains(s.Title, name) {
+			continue
+		}
+		began, total := time.Now(), 0
+		for seed := first; seed < first+uint64(seeds); seed++ {
+			_, steps, bad := s.walk(seed, true)
+			if total += steps; bad != "" {
+				told, _, _ := s.walk(seed, false)
+				fmt.Printf("found: %s\n%s\n-scope %q -walks 1 -seed %d\n", bad, strings.Join(told, "\n"), s.Title, seed)
+				status = 1
+				break
+			}
+		}
+		fmt.Printf("%s: %d steps, %.0f steps/s\n", s.Title, total, float64(total)/time.Since(began).Seconds())
+	}
+	return status
 }
 
 func parse(text string) (w way) {

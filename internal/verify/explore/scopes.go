@@ -30,6 +30,8 @@ type scope struct {
 	Overtake  bool // a slip of the network: requests on a connection overtake those that are held up
 	AsksLater bool // a slip: the next leader of a cohort asks after the release of the last hold
 	EndsLate  bool // a slip: who hands a hold over ends when that is answered
+	Ahead     bool // the last token is ahead of the clock
+	Forgets   bool // a fault may be that the server forgets
 	Stale     bool // old requests are sent on though they are too late (R7)
 	Long      bool // not in the check
 }
@@ -67,6 +69,8 @@ var scopes = []*scope{
 	{Title: "a client that hands over, two others, and a late message", Calls: "A1 B1 C1", Gives: "A", budget: budget{Late: 1}, Long: true},
 	{Title: "a client that keeps its hold, and two others", Calls: "A1 A2 B1 C1", Mates: "A", Keeps: true},
 	{Title: "a client that keeps its hold, one other, and a fault", Calls: "A1 A2 B1", Mates: "A", Keeps: true, budget: budget{Faults: 1}, Long: true},
+	{Title: "a client that keeps its hold, one other, tokens ahead of the clock, and a fault", Calls: "A1 A2 B1", Mates: "A", Keeps: true, Ahead: true, budget: budget{Faults: 1}, Long: true},
+	{Title: "a client that keeps its hold, one other, and a server that forgets", Calls: "A1 A2 B1", Mates: "A", Keeps: true, Forgets: true, budget: budget{Faults: 1}, Long: true},
 	{Title: "a client that keeps its hold, one other, and a late message", Calls: "A1 A2 B1", Mates: "A", Keeps: true, budget: budget{Late: 1}, Long: true},
 }
 
@@ -130,6 +134,9 @@ func (s *scope) world() *world {
 	w := &world{scope: s, now: time.UnixMicro(startMicros), budget: s.budget, mute: true}
 	if s.Permits == 0 {
 		w.mutex = model.New()
+		if s.Ahead {
+			w.mutex.Lock.Token = startMicros + 1_000_000_000
+		}
 	} else {
 		w.permits = permits.New()
 	}

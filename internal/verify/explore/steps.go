@@ -1,17 +1,18 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/core"
+	"github.com/headwaiter/headwaiter/internal/verify/model"
 )
 
 // A step is one thing that somebody does, or that happens.
 type step struct {
-	text string
-	do   func(w *world)
+	format string
+	args   []any
+	do     func(w *world)
 }
 
 // far is how far ahead a timer is that does not count: the name is retired then.
@@ -50,7 +51,7 @@ func (w *world) to(at time.Time) {
 // steps are all that can be next, in an order that only the world decides.
 func (w *world) steps() (all []step) {
 	add := func(do func(w *world), format string, args ...any) {
-		all = append(all, step{fmt.Sprintf(format, args...), do})
+		all = append(all, step{format, args, do})
 	}
 	for i, k := range w.calls {
 		if k.client.life == alive {
@@ -91,6 +92,7 @@ func (w *world) steps() (all []step) {
 	if at := micro(w.notes().Mark); w.notes().Mark != 0 && at.After(w.now) && w.mayPass(at) {
 		add(func(w *world) { w.to(at) }, "the mark at the queue runs out")
 	}
+	w.usual = len(all)
 	if w.budget.Faults > 0 {
 		w.faults(add)
 	}
@@ -292,6 +294,9 @@ func (w *world) faults(add adder) {
 			}), "what was held up is lost: %s", c.pushed[0].what())
 		}
 	}
+	if w.scope.Forgets {
+		add(fault(func(w *world) { w.forgets() }), "the server forgets")
+	}
 	if listening > 1 {
 		add(fault(func(w *world) {
 			for _, c := range w.clients {
@@ -300,6 +305,21 @@ func (w *world) faults(add adder) {
 				}
 			}
 		}), "all subscriptions are cut")
+	}
+}
+
+// forgets is a restart without data. Those who wait come back.
+func (w *world) forgets() {
+	hears := w.mutex.Hears
+	w.to(w.now.Add(thought))
+	w.mutex = model.New()
+	w.mutex.Hears = hears
+	w.judge.Forgot = true
+	for _, k := range w.calls {
+		k.placed = false
+	}
+	for _, c := range w.clients {
+		w.judge.hurt(c)
 	}
 }
 

@@ -34,11 +34,13 @@ type world struct {
 	sent []lane // what was sent, by where
 	told []string
 	mute bool // nobody reads what is told
+
+	usual int // how many of the steps that can be next are no faults
 }
 
 // worldRules are those of the fields of this package.
 var worldRules = map[string]rule{
-	"world.scope": skip, "world.now": skip, "world.plan": skip, "world.sent": skip, "world.told": skip, "world.mute": skip,
+	"world.scope": skip, "world.now": skip, "world.plan": skip, "world.sent": skip, "world.told": skip, "world.mute": skip, "world.usual": skip,
 	"client.timer": skip, "client.floor": skip, "client.world": skip, "client.later": plain, "timed.at": local,
 	"call.holdTimer": skip, "call.until": skip, "flight.NotAfter": skip, "flight.Floor": skip, "flight.Attempt": skip, "call.renews": plain, "judge.tokens": token, "judge.alone": token, "judge.bad": skip,
 	"call.client": plain, "call.begun": place, "call.doubt": skip,
@@ -397,7 +399,7 @@ func (c *client) send(l lane, f *flight) {
 	w := c.world
 	w.sent = append(w.sent, l)
 	to := c.lane(l)
-	if w.plan.nth != len(w.sent) {
+	if w.plan.nth != len(w.sent) || !w.may(l, w.plan.do) {
 		*to = append(*to, f)
 		return
 	}
