@@ -43,7 +43,7 @@ func (k *call) join() {
 		k.use(u)
 	case core.Later:
 		k.phase = following
-		k.placed = c.lock.Subscribed() && u != nil
+		k.placed = c.lock.Subscribed() && u != nil && !v.Over
 		w.tell("    %s waits for the other calls of its client", k.name)
 	default:
 		if u != nil {

@@ -146,11 +146,11 @@ func (j *judge) after(w *world, c *client, f *flight, live bool, t *wire.Tuple) 
 	j.enters(w, c, f, live)
 	switch {
 	case f.Kind == askKind && t.Status == wire.Full:
-		j.refused(w, f.Ask.Text, live)
+		j.refused(w, f.Ask.Text, live, 0)
 	case f.Kind == checkKind:
 		for i, s := range t.States {
 			if len(s) >= len(wire.StateFull) && s[:len(wire.StateFull)] == wire.StateFull {
-				j.refused(w, f.Check.Named[i].Text, live)
+				j.refused(w, f.Check.Named[i].Text, live, len(f.Check.Named)-1)
 			}
 		}
 	case f.Kind == renewKind && f.Renewal.Wishes && t.Status == wire.Granted && len(w.line().Queue) > 0 && !t.Has(wire.Wanted):
@@ -216,7 +216,7 @@ func (j *judge) dropped(w *world, c *client, f *flight, held []grip, fresh int) 
 			out = append(out, k)
 		}
 	}
-	unfair := fresh == 0 && len(silent) > 1 && !(j.mark != 0 && j.mark <= w.us())
+	unfair := fresh == 0 && len(held) == 0 && len(silent) > 1 && !(j.mark != 0 && j.mark <= w.us())
 	for _, k := range out {
 		if k.client == c || !unfair && (slices.Contains(j.Hurt, k.client.name) || w.suspected(k.client.name)) {
 			k.placed = false
@@ -248,13 +248,12 @@ func (j *judge) enters(w *world, c *client, f *flight, live bool) {
 	}
 }
 
-// refused judges that a ticket finds no room (I11).
-func (j *judge) refused(w *world, text string, live bool) {
+// refused judges that a ticket finds no room (I11). waiting is how many others of its client were looked at with it.
+func (j *judge) refused(w *world, text string, live bool, waiting int) {
 	w.tell("    there is no room for %s", shortly(text))
 	if k := w.ofTicket(text); k != nil && k.had && live {
 		j.find(refusedWrong)
 	}
-	waiting := 0
 	for _, a := range w.line().Queue {
 		owner := wire.TicketClient(a.Ticket)
 		if w.clientNamed(owner).life != dead || slices.Contains(w.zombies, owner) {

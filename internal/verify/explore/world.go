@@ -397,8 +397,11 @@ func (c *client) lane(l lane) *[]*flight {
 // send puts something on its way, unless the plan of the step is something else.
 func (c *client) send(l lane, f *flight) {
 	w := c.world
-	w.sent = append(w.sent, l)
 	to := c.lane(l)
+	if l == pushes && f.Kind != messageKind {
+		l = subscribes // What confirms a subscription comes, or the connection is cut.
+	}
+	w.sent = append(w.sent, l)
 	if w.plan.nth != len(w.sent) || !w.may(l, w.plan.do) {
 		*to = append(*to, f)
 		return
