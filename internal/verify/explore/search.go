@@ -21,13 +21,11 @@ type result struct {
 	whole                bool // all states were seen
 	lives                bool // from each of them everybody gets in
 	found                *found
-	last                 way // to the first state that was not gone on from
 }
 
 // A search goes through a scope, breadth first, so that the first way to a fault is a shortest one.
 type search struct {
 	scope  *scope
-	limit  int // of states; 0: none
 	deep   int // of steps; 0: any
 	parent []int32
 	via    []int32
@@ -107,9 +105,8 @@ func (s *search) run() (r result) {
 	level := []*world{start}
 	first := 0
 	for r.depth = 0; len(level) > 0; r.depth++ {
-		if s.deep > 0 && r.depth >= s.deep || s.limit > 0 && len(s.parent) > s.limit {
+		if s.deep > 0 && r.depth >= s.deep {
 			r.states = len(s.parent)
-			r.last = s.wayTo(int32(first))
 			return r
 		}
 		led := s.spread(all, level)
