@@ -20,7 +20,6 @@ const (
 func (k *call) join() {
 	c := k.client
 	w := c.world
-	w.to(w.now.Add(thought)) // The tokens of a hold may not run ahead of the clock.
 	k.begun = w.now
 	var turn core.Turn
 	u, v := c.lent, core.Leases{}
@@ -95,7 +94,9 @@ func (c *client) lends(k *call) {
 func (k *call) stopUsing() {
 	c, u := k.client, k.using
 	w := c.world
-	w.to(w.now.Add(thought))
+	if !w.scope.Quick {
+		w.to(w.now.Add(thought))
+	}
 	k.phase, k.using, k.placed = over, nil, false
 	if u.hold == nil {
 		return // It was lost.

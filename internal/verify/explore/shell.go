@@ -115,6 +115,9 @@ func (c *client) sendRelease(d *core.Release) {
 
 // start begins a call: Queue.begin, or Cohort.join.
 func (k *call) start() {
+	if w := k.client.world; w.scope.Mates != "" && !w.scope.Quick {
+		w.to(w.now.Add(thought)) // The tokens of a hold may not run ahead of the clock, and who comes later has a later time.
+	}
 	if k.client.cohort != nil {
 		k.join()
 		return

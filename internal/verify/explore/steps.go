@@ -311,7 +311,7 @@ func (w *world) faults(add adder) {
 // forgets is a restart without data. Those who wait come back.
 func (w *world) forgets() {
 	hears := w.mutex.Hears
-	w.to(w.now.Add(thought))
+	w.to(w.now.Add(time.Microsecond))
 	w.mutex = model.New()
 	w.mutex.Hears = hears
 	w.judge.Forgot = true
