@@ -37,7 +37,24 @@ func (c *client) input(do func(x *core.Input)) (more bool) {
 		c.perform(e)
 		more = more || e.Do != core.Timer && e.Do != core.HoldTimer && e.Do != core.Attend
 	}
+	if c.lock != nil {
+		if broken := c.lock.Broken(&core.Outlook{Now: c.world.now, Timer: c.timer, HoldTimer: holdTimer, Sends: c.sends}); broken != "" {
+			c.world.judge.find(broken)
+		}
+	}
 	return more
+}
+
+func holdTimer(h *core.Hold) (at time.Time, set bool) {
+	k := h.Ticket.Owner.(*call)
+	return k.holdTimer, !k.holdTimer.IsZero()
+}
+
+// sends reports whether a release of a ticket is on its way, or to be sent later.
+func (c *client) sends(t *core.Ticket) bool {
+	is := func(f *flight) bool { return f.Kind == endKind && f.Release.Ticket == t }
+	return slices.ContainsFunc(c.later, func(d *timed) bool { return d.release.Ticket == t }) || slices.ContainsFunc(c.requests, is) ||
+		slices.ContainsFunc(c.replies, is) || slices.ContainsFunc(c.failed, is)
 }
 
 // perform is site.perform, entry.do and hold.do.
