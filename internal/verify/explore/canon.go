@@ -29,13 +29,13 @@ const (
 	sending      // when a release was sent, which is compared with those
 	token        // a token
 	place        // an arrival
-	twice        // a count of which only none, one and more matter
+	some         // a count of which only none, one and more matter
 )
 
 // rules are those of the fields that are not plain. Of a type of another package the first word is the package.
 var rules = map[string]rule{
 	"core.Name.used": skip, "core.Name.Linger": skip, "core.Name.NextCheck": polls, "core.Name.lostBy": polls, "core.Name.Failures": skip,
-	"core.Subscription.Born": skip, "core.Subscription.Since": skip, "core.Subscription.lastToken": skip, "core.Subscription.Confirmations": twice,
+	"core.Subscription.Born": skip, "core.Subscription.Since": skip, "core.Subscription.lastToken": skip, "core.Subscription.Confirmations": some,
 	"core.Subscription.PingBy": set, "core.Subscription.latePings": skip,
 	"core.Answers.since": skip, "core.Answers.Last": skip,
 	"core.Lock.claimBy": polls, "core.Lock.missBy": set, "core.Lock.handed": skip, "core.Lock.Waited": skip, "core.Lock.leaving": skip, "core.Lock.owners": skip,
@@ -230,7 +230,7 @@ func (e *encoder) number(r rule, n, scale int64) {
 		e.byte(0)
 	case r == plain:
 		e.int(n)
-	case r == twice:
+	case r == some:
 		e.byte(byte(min(n, 2)))
 	case r == set:
 		e.byte(1)

@@ -47,6 +47,8 @@ var scopes = []*scope{
 	{Title: "two clients, a late message, a fault and one that gives up", Calls: "A1 B1", budget: budget{Late: 1, Faults: 1, Cancels: 1}, Long: true},
 	{Title: "two clients, one of which comes back, and a late message", Calls: "A1 A2 B1", budget: budget{Late: 1}},
 	{Title: "three clients and a fault", Calls: "A1 B1 C1", budget: budget{Faults: 1}},
+	{Title: "two clients, one of which comes back, and two messages that come twice", Calls: "A1 A2 B1", budget: budget{Twice: 2}},
+	{Title: "three clients, a message that comes twice, and a fault", Calls: "A1 B1 C1", budget: budget{Twice: 1, Faults: 1}, Long: true},
 	{Title: "three clients and two faults", Calls: "A1 B1 C1", budget: budget{Faults: 2}, Long: true},
 	{Title: "two clients that come back, a late message and one that gives up", Calls: "A1 A2 B1 B2", budget: budget{Late: 1, Cancels: 1}, Wide: true, Long: true},
 	{Title: "two calls at a time, a late message and a fault", Calls: "A1 B1 B2", Double: "B", budget: budget{Late: 1, Faults: 1}, Wide: true, Long: true},

@@ -108,7 +108,7 @@ func (e *encoder) age(from, lasts int64) {
 }
 
 // A budget is how much may go wrong yet.
-type budget struct{ Late, Faults, Cancels, Drops int }
+type budget struct{ Late, Faults, Cancels, Twice int }
 
 // life is whether a client runs.
 type life uint8
@@ -358,6 +358,7 @@ type mishap uint8
 const (
 	nothing mishap = iota
 	held           // it comes later
+	twice          // a message comes, and once more later
 	lost           // a message does not come
 	cut            // the connection is, and what was on it is lost
 	givenUp        // the connection is, and what was on it may still run
@@ -412,6 +413,12 @@ func (c *client) send(l lane, f *flight) {
 		f.Late = true
 		*to = append(*to, f)
 		w.tell("    held up: %s %s", f.what(), direction(l, c))
+	case twice:
+		w.budget.Twice--
+		again := *f
+		again.Late = true
+		*to = append(*to, f, &again)
+		w.tell("    comes twice: %s %s", f.what(), direction(l, c))
 	case lost:
 		w.budget.Faults--
 		w.judge.hurt(c)
@@ -435,6 +442,8 @@ func (w *world) may(l lane, do mishap) bool {
 	switch do {
 	case held:
 		return w.budget.Late > 0
+	case twice:
+		return w.budget.Twice > 0 && l == pushes
 	case lost:
 		return w.budget.Faults > 0 && l == pushes
 	case cut:
