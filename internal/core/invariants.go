@@ -16,13 +16,13 @@ type Outlook struct {
 
 // Broken says which of the invariants does not hold that one client can see, and of what; it is empty if all hold. Tests ask after
 // each input, and so does the search of internal/verify/explore.
-func (l *Lock) Broken(o *Outlook) string {
+func Broken(l *Lock, o *Outlook) string {
 	if !l.NextCheck.IsZero() && !l.retired && (o.Timer.IsZero() || o.Timer.After(l.NextCheck)) {
 		return "a check has its timer (I5)"
 	}
 	holds, polled := 0, l.Checking || o.Soon || !l.NextCheck.IsZero()
 	for _, t := range l.tickets.All() {
-		if why := l.broken(t, o, polled); why != "" {
+		if why := brokenOf(l, t, o, polled); why != "" {
 			return fmt.Sprintf("%s: %s", why, t.Text)
 		}
 		if t.state == held && t.Hold != nil && o.Now.Before(t.Hold.Lasts.Deadline) { // One that is over may not have been looked at.
@@ -55,8 +55,8 @@ func (l *Lock) Broken(o *Outlook) string {
 	return ""
 }
 
-// broken is Broken of one ticket. polled: a check is under way, or is to come.
-func (l *Lock) broken(t *Ticket, o *Outlook, polled bool) string {
+// brokenOf is Broken of one ticket. polled: a check is under way, or is to come.
+func brokenOf(l *Lock, t *Ticket, o *Outlook, polled bool) string {
 	switch {
 	case l.tickets.Find(t.Text) != t || t.state == ended:
 		return "a ticket is known by its text until its release is over (R8)"

@@ -214,7 +214,7 @@ func (w *world) invariants() {
 		}
 		return false
 	}
-	if why := w.l.Broken(&o); why != "" {
+	if why := Broken(w.l, &o); why != "" {
 		require.Fail(w.t, why)
 	}
 }

@@ -5,9 +5,11 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -75,7 +77,7 @@ const (
 	tableEnds   = "<!-- /explore -->\n"
 )
 
-// fill writes the table of a page.
+// fill writes the table of a page. Rows of scopes that were not gone through stay.
 func fill(page string, rows []string) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -86,8 +88,23 @@ func fill(page string, rows []string) error {
 	if !ok || !ok2 {
 		return fmt.Errorf("%s has no place for the table", page)
 	}
+	rest = strings.TrimSuffix(rest, tableEnds+after)
+	for _, s := range scopes {
+		for line := range strings.Lines(rest) {
+			title := "| " + s.Title + " |"
+			if strings.HasPrefix(line, title) && !slices.ContainsFunc(rows, func(r string) bool { return strings.HasPrefix(r, title) }) {
+				rows = append(rows, strings.TrimSpace(line))
+			}
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 	table := "| scope | states | steps | depth |\n| --- | --: | --: | --: |\n" + strings.Join(rows, "\n") + "\n"
 	return os.WriteFile(page, []byte(before+tableBegins+table+tableEnds+after), 0o644)
+}
+
+// rank is where the scope of a row comes.
+func rank(row string) int {
+	return slices.IndexFunc(scopes, func(s *scope) bool { return strings.HasPrefix(row, "| "+s.Title+" |") })
 }
 
 // command is what follows a way again.

@@ -32,7 +32,7 @@ type scope struct {
 	EndsLate  bool // a slip: who hands a hold over ends when that is answered
 	Ahead     bool // the last token is ahead of the clock
 	Forgets   bool // a fault may be that the server forgets
-	Quick     bool // no time passes between two steps
+	Quick     bool // no more time passes than from one token to the next
 	Stale     bool // old requests are sent on though they are too late (R7)
 	Long      bool // not in the check
 	Wide      bool // nor in the usual run of all

@@ -66,6 +66,9 @@ func (w *world) run(c *client, f *flight, live bool) {
 	w.judge.before(w, c, f, live)
 	t := w.script(c, f)
 	l.Hears = hears
+	if w.scope.Quick {
+		w.to(micro(w.notes().Token)) // More time passes than from one token to the next.
+	}
 	sent := slices.Clone(l.Sent)
 	l.Sent = nil
 	w.judge.after(w, c, f, live, &t)

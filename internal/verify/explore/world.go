@@ -2,11 +2,10 @@ package main
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 	"unsafe"
-
-	"reflect"
 
 	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/verify/model"
@@ -41,9 +40,9 @@ type world struct {
 // worldRules are those of the fields of this package.
 var worldRules = map[string]rule{
 	"world.scope": skip, "world.now": skip, "world.plan": skip, "world.sent": skip, "world.told": skip, "world.mute": skip, "world.usual": skip,
-	"client.timer": skip, "client.floor": skip, "client.world": skip, "client.later": plain, "timed.at": local,
-	"call.holdTimer": skip, "call.until": skip, "flight.NotAfter": skip, "flight.Floor": skip, "flight.Attempt": skip, "call.renews": plain, "judge.tokens": token, "judge.alone": token, "judge.bad": skip,
-	"call.client": plain, "call.begun": place, "call.doubt": skip,
+	"client.timer": skip, "client.floor": skip, "client.world": skip, "timed.at": local,
+	"call.holdTimer": skip, "call.until": skip, "flight.NotAfter": skip, "flight.Floor": skip, "flight.Attempt": skip, "judge.alone": token, "judge.bad": skip,
+	"call.begun": place, "call.doubt": skip,
 }
 
 func init() {
@@ -188,7 +187,6 @@ type call struct {
 	renews    bool // a renewal is due
 	placed    bool // for the judge: it has a place that nobody may take
 	had       bool // for the judge: its client knows that it had a place
-	forced    bool
 
 	using    *call // the call whose hold it uses: itself, but for the cohorts
 	begun    time.Time
