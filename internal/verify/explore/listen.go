@@ -9,7 +9,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/times"
 )
 
-// The connections of a client: the one that subscribes, which package conn's listener has, and the one for requests.
+// The connections of a client: the one that subscribes, as the listener of package conn has it, and the one for requests.
 
 // subscribe is listener.Want and listener.Reconnect.
 func (c *client) subscribe() {

@@ -36,6 +36,7 @@ type scope struct {
 	Stale     bool // old requests are sent on though they are too late (R7)
 	Long      bool // not in the check
 	Wide      bool // nor in the usual run of all
+	Depth     int  // how many steps deep the tests go; 0: all
 }
 
 var scopes = []*scope{
@@ -55,6 +56,10 @@ var scopes = []*scope{
 	{Title: "two calls at a time, and a fault", Calls: "A1 A2 B1 B2", Double: "B", budget: budget{Faults: 1}, Long: true},
 	{Title: "three clients, one of which listens at a replica", Calls: "A1 B1 C1", Replica: "B"},
 	{Title: "three clients, one of which listens at a replica, and a late message", Calls: "A1 B1 C1", Replica: "B", budget: budget{Late: 1}, Long: true},
+	{
+		Title: "three clients, one of which comes back, one of which listens at a replica and makes two calls at a time, and a late message",
+		Calls: "A1 A2 B1 B2 C1", Double: "B", Replica: "B", budget: budget{Late: 1}, Wide: true, Depth: 11,
+	},
 	{Title: "a semaphore of two, a fault and a call that gives up", Calls: "A1 B1 C1", Permits: 2, Heavy: "B", budget: budget{Faults: 1, Cancels: 1}, Long: true},
 	{Title: "two readers, a writer, a fault and a call that gives up", Calls: "A1 B1 C1", Permits: wire.AllReaders, Heavy: "B", Readers: true, budget: budget{Faults: 1, Cancels: 1}, Long: true},
 	{Title: "three clients of which one may wait, and a fault", Calls: "A1 B1 C1", Limit: 1, budget: budget{Faults: 1}},
