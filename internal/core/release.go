@@ -98,12 +98,24 @@ func (h *Hold) Outcome(now time.Time, r *wire.Head) error {
 	return nil
 }
 
-// moved takes in the answer to the release of a hold that is handed over. Where the server has not moved it, now or at an earlier
-// attempt, it was lost before. A late acquire request may then have taken the lock again, so a plain release follows.
+// moved takes in the answer to a release that leaves other holds of its ticket alone: it hands a hold over, or names its token.
+// A late acquire request may have taken the lock again for the ticket, and a late check its place in the queue: after the hold was
+// lost, or after an attempt before this one. So a plain release follows.
 func (l *Lock) moved(x *Input, d *Release, r *wire.Head) {
-	if d.Moves && r.Status != wire.Granted && (len(r.States) == 0 || r.States[0] != wire.StateMoved) {
-		d.Ticket.Hold.Gone = d.Ticket.Hold.lossOf(x.Now, r)
-		d.Ticket.inDoubt = times.Later(d.Ticket.inDoubt, x.Now.Add(time.Millisecond)) // After this was sent.
+	t := d.Ticket
+	before := len(r.States) > 0 && r.States[0] == wire.StateMoved
+	again := !t.inDoubt.IsZero()
+	switch {
+	case !d.Moves:
+		again = again && d.Token != 0 && r.Status == wire.Refused
+	case r.Status == wire.Granted:
+		again = again && d.unsure
+	case !before:
+		t.Hold.Gone = t.Hold.lossOf(x.Now, r)
+		again = true
+	}
+	if again {
+		t.inDoubt = times.Later(t.inDoubt, x.Now.Add(time.Millisecond)) // After this was sent.
 	}
 }
 

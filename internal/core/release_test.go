@@ -281,6 +281,52 @@ func TestAHoldThatIsHandedOverAndGoneIsReleasedPlainly(t *testing.T) {
 	}
 }
 
+func TestAPlainReleaseFollowsWhatALateRequestMayHaveDone(t *testing.T) {
+	moved := wire.Head{Status: wire.Refused, States: []string{wire.StateMoved}}
+	for name, c := range map[string]struct {
+		head                wire.Head
+		moves, lost, unsure bool
+		plain               bool
+	}{
+		"moved by one before":                       {moved, true, true, true, true},
+		"moved by one before, and nothing was lost": {moved, true, false, true, false},
+		"moved by an attempt that is repeated":      {wire.Head{Status: wire.Granted}, true, true, true, true},
+		"moved at once":                             {wire.Head{Status: wire.Granted}, true, true, false, false},
+		"another token":                             {wire.Head{Status: wire.Refused, States: []string{wire.StateExpired}}, false, true, false, true},
+		"another token, and nothing was lost":       {wire.Head{Status: wire.Refused, States: []string{wire.StateExpired}}, false, false, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := subscribed(t)
+			a := w.ticket("a", nil)
+			w.asked(a)
+			if c.lost {
+				w.replied(a, wire.Reply{}, errLost)
+				w.asked(a)
+			}
+			w.replied(a, w.granted(uint64(w.us()), a.Lease), answered)
+			h := w.take(a)
+			a.used = h.Token
+			w.now = w.now.Add(4 * time.Second) // What was lost can run no more.
+			d := w.release(h)
+			d.Moves, d.unsure = c.moves, c.unsure
+			effects := w.do(func(x *Input) {
+				delete(w.sends, d)
+				w.l.OnReleaseReply(x, d, w.now, &c.head, &answered)
+			})
+			if !c.plain {
+				require.Equal(t, ended, a.state)
+				return
+			}
+			require.Contains(t, effects, "send a +1ms")
+			require.Zero(t, w.last[a].Token, "whatever the ticket has")
+			require.False(t, w.last[a].Moves)
+			w.now = w.now.Add(time.Millisecond)
+			w.released(w.last[a], wire.Done, answered)
+			require.Equal(t, ended, a.state)
+		})
+	}
+}
+
 func TestCloseEndsWaitsAndHolds(t *testing.T) {
 	w := subscribed(t)
 	h := w.holding("a", nil)

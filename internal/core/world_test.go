@@ -204,41 +204,19 @@ func (w *world) must(ok bool, rule string, of any) {
 // invariants are asserted after each input, as far as one client can see them.
 func (w *world) invariants() {
 	w.t.Helper()
-	l, holds, polled := w.l, 0, w.l.Checking || w.soon || !w.l.NextCheck.IsZero()
-	if !l.NextCheck.IsZero() && !l.retired {
-		w.must(!w.timer.IsZero() && !w.timer.After(l.NextCheck), "a check has its timer (I5)", l.NextCheck)
-	}
-	for text, t := range l.tickets.byText {
-		w.must(t.Text == text && t.state != ended, "a ticket is known by its text until its release is over (R8)", text)
-		w.must(t.inflight >= 0 && t.repeats >= 0, "what is under way is counted", text)
-		w.must(!t.Waits() || t.Refused != nil || polled, "what waits is polled for (I5)", text)
-		w.must(t.Limit == 0 || !in(waiting, confirming, held).has(t.state), "a ticket with a place is not refused (I11)", text)
-		if h := t.Hold; t.state == held && h != nil {
-			holds++
-			at, armed := w.holds[h]
-			w.must(armed && !at.After(h.Lasts.Deadline), "a hold is looked at before its lease ends (I4)", text)
-			w.must(int64(h.UseToken-h.Token) < max(t.Permits, 1), "a hold uses the tokens that it has reserved (I13)", text)
-			w.must(h.open >= 1 && h.writes <= h.open, "leases are counted", text)
-		}
-		if t.state == ending {
-			onItsWay := t.owed || t.inflight > 0 && t.releaseAgain // Its caller sends it, or it is sent after that.
-			for d := range w.sends {
-				onItsWay = onItsWay || d.Ticket == t
+	o := Outlook{Now: w.now, Timer: w.timer, Soon: w.soon}
+	o.HoldTimer = func(h *Hold) (at time.Time, set bool) { at, set = w.holds[h]; return at, set }
+	o.Sends = func(t *Ticket) bool {
+		for d := range w.sends {
+			if d.Ticket == t {
+				return true
 			}
-			w.must(onItsWay, "a ticket that ends has its release (R9)", text)
 		}
+		return false
 	}
-	w.must(holds <= 1 || l.Several, "one holds (I1)", holds)
-	for i, d := range l.unlocks {
-		w.must(d.index == i && d.Ticket.release == d && l.tickets.Find(d.Text) == d.Ticket, "releases are found by their index", i)
+	if why := Broken(w.l, &o); why != "" {
+		require.Fail(w.t, why)
 	}
-	for d := range l.leaving {
-		w.must(d.Ticket == nil, "only unknown tickets leave", d.Text)
-	}
-	for owner, h := range l.owners {
-		w.must(h.Ticket.Behalf == owner && h.Ticket.state == held, "an owner holds", owner)
-	}
-	w.must(!l.Subscribed() || !l.Suspicious(), "a suspicious client does not queue (R10)", nil)
 }
 
 // pass moves the clock, and has what is due happen.

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"hash/maphash"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// findsNothing asserts that a scope is gone through whole, that nothing is wrong, and that everybody gets in from each state.
+func findsNothing(t *testing.T, s *scope) {
+	t.Helper()
+	r := (&search{scope: s, deep: s.Depth}).run()
+	if r.found != nil {
+		told, _ := s.follow(r.found.way)
+		require.Fail(t, r.found.what, "%s\n\n%s", strings.Join(told, "\n"), s.command(r.found.way))
+	}
+	require.True(t, s.Depth > 0 || r.whole && r.lives)
+}
+
+func TestNothingIsFound(t *testing.T) {
+	for _, s := range scopes {
+		if s.Long || s.Wide {
+			continue
+		}
+		t.Run(s.Title, func(t *testing.T) { findsNothing(t, s) })
+	}
+}
+
+// In the larger scopes mutants are found. Without one, make explore goes through them.
+func TestNothingIsFoundInALongScope(t *testing.T) {
+	for _, s := range scopes {
+		if !s.Long && !s.Wide {
+			continue
+		}
+		t.Run(s.Title, func(t *testing.T) {
+			if !testing.Short() {
+				findsNothing(t, s)
+			}
+		})
+	}
+}
+
+// A slip is a mistake of what is not in the core or the scripts.
+func TestSlipsAreFound(t *testing.T) {
+	for name, c := range map[string]struct {
+		scope string
+		slip  func(*scope)
+		finds string
+	}{
+		"the next leader of a cohort asks after the release":       {"a cohort and a stranger", func(s *scope) { s.AsksLater = true }, overtaken},
+		"who hands a hold over ends when that is answered":         {"a client that hands over, one other, a late message and a fault", func(s *scope) { s.EndsLate = true }, twoBelievers},
+		"requests overtake each other, for which releases make up": {"two clients, a late message and one that gives up", func(s *scope) { s.Overtake = true }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := *chosen(c.scope, true)[0]
+			c.slip(&s)
+			r := (&search{scope: &s}).run()
+			if c.finds == "" {
+				require.Nil(t, r.found)
+				return
+			}
+			require.NotNil(t, r.found)
+			require.Equal(t, c.finds, r.found.what)
+			_, bad := s.follow(r.found.way)
+			require.Equal(t, c.finds, bad, "the way leads there again")
+		})
+	}
+}
+
+func TestNothingIsFoundOnWalks(t *testing.T) {
+	for _, s := range walks {
+		t.Run(s.Title, func(t *testing.T) {
+			for seed := range uint64(500) {
+				told, steps, bad := s.walk(seed, true)
+				require.Empty(t, told)
+				require.Empty(t, bad, "go run ./internal/verify/explore -scope %q -walks 1 -seed %d", s.Title, seed)
+				require.Positive(t, steps)
+			}
+		})
+	}
+}
+
+// One seed is one history, byte for byte, on each machine: the numbers are of the histories as they are now.
+func TestASeedIsAHistory(t *testing.T) {
+	for _, s := range walks {
+		one, bad := s.history(7)
+		other, _ := s.history(7)
+		require.Empty(t, bad)
+		require.Equal(t, one, other, s.Title)
+		next, _ := s.history(8)
+		require.NotEqual(t, one, next, s.Title)
+	}
+}
+
+// A copy shares nothing with what it is a copy of, and is the same state.
+func TestACopyIsTheSameStateAndSharesNothing(t *testing.T) {
+	for _, s := range append(walks, scopes...) {
+		w := s.world()
+		k := worker{newCopier(), newEncoder(maphash.MakeSeed())}
+		for range 12 {
+			all := w.steps()
+			if len(all) == 0 {
+				break
+			}
+			before := string(encode(k.encoder, w, w.now))
+			x := copyOf(k.copier, w)
+			require.Equal(t, before, string(encode(k.encoder, x, x.now)), s.Title)
+			all[0].do(x)
+			x.flow()
+			require.Equal(t, before, string(encode(k.encoder, w, w.now)), s.Title)
+			w = x
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+
+	"github.com/headwaiter/headwaiter/internal/core"
+	"github.com/headwaiter/headwaiter/internal/times"
+)
+
+// The connections of a client: the one that subscribes, as the listener of package conn has it, and the one for requests.
+
+// subscribe is listener.Want and listener.Reconnect.
+func (c *client) subscribe() {
+	if c.sub == unsubscribed || c.again && c.sub == subscribed && !slices.ContainsFunc(c.lines, func(f *flight) bool { return f.Kind == subscribeKind }) {
+		if c.sub == unsubscribed {
+			c.sub = subscribing
+		}
+		c.send(subscribes, &flight{Kind: subscribeKind})
+	}
+}
+
+// confirmed is site.Confirmed. A connection that is replaced ends with that, and what is still on it.
+func (c *client) confirmed() {
+	w := c.world
+	if c.again {
+		c.pushed = slices.DeleteFunc(c.pushed, func(f *flight) bool { return true })
+		if c.half {
+			w.zombies = append(w.zombies, c.name)
+		}
+		c.half, c.again = false, false
+	}
+	c.sub = subscribed
+	w.tell("    %s is subscribed", c.name)
+	if c.lock.Listens() {
+		nonce := c.nonce()
+		c.input(func(x *core.Input) { c.lock.OnSubscribed(x, 1, nonce) })
+	}
+}
+
+// nonce is client.nonce: what no ping has that is on its way.
+func (c *client) nonce() string {
+	for n := 1; ; n++ {
+		text := strconv.Itoa(n)
+		used := func(f *flight) bool { return f.Nonce == text || f.Message != nil && f.Message.Nonce == text }
+		if !slices.ContainsFunc(c.requests, used) && !slices.ContainsFunc(c.pushed, used) {
+			return text
+		}
+	}
+}
+
+// unheard is listener.silence and site.Unheard: the connection that subscribes is gone, and another one is made.
+func (c *client) unheard() {
+	c.hangUp()
+	c.input(func(x *core.Input) { c.lock.OnUnsubscribed(x) })
+	if c.lock.Listens() {
+		c.subscribe()
+	}
+}
+
+// hangUp ends the connection that subscribes.
+func (c *client) hangUp() {
+	w := c.world
+	if c.half && w.hears(c.name) {
+		w.zombies = append(w.zombies, c.name)
+	}
+	w.listens(c.name, false)
+	c.half, c.again, c.sub = false, false, unsubscribed
+	c.lines, c.pushed = nil, nil
+}
+
+// cutConnection gives up the connection of commands. What was on it is lost, or may still run.
+func (c *client) cutConnection(runs bool) {
+	w := c.world
+	if runs {
+		w.tell("    %s gives up its connection; what was on it may still run", c.name)
+	} else {
+		w.tell("    %s loses its connection, and what was on it", c.name)
+	}
+	hit := append(slices.Clone(c.requests), c.replies...)
+	for _, f := range c.requests {
+		if runs && f.Kind != echoKind {
+			w.leave(f)
+		}
+	}
+	for _, f := range hit {
+		for _, k := range w.calls {
+			if k.client == c && k.ticket != nil && (f.Kind == askKind || f.Kind == checkKind) && f.about(k.ticket.Text) {
+				k.doubt = times.Later(k.doubt, f.Attempt.Expires)
+			}
+		}
+		if c.cohort != nil && f.Kind == askKind {
+			f.Call.placed = false
+		}
+	}
+	c.requests, c.replies = nil, nil
+	if c.life == dead {
+		return
+	}
+	for _, f := range hit {
+		f.Reply = nil
+	}
+	c.failed = append(c.failed, hit...)
+}
+
+// leave keeps a request that may still run, and that nobody waits for.
+func (w *world) leave(f *flight) {
+	left := *f
+	left.Late, left.Left, left.Call = false, true, nil
+	w.old = append(w.old, &left)
+	slices.SortStableFunc(w.old, func(a, b *flight) int {
+		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.names(), b.names()), cmp.Compare(a.NotAfter, b.NotAfter))
+	})
+}

@@ -1,0 +1,163 @@
+// Explore goes through all that can happen to a few clients of one name: real cores ([core.Lock], [core.Cohort]), the model of
+// the scripts, and a network that delays, loses and cuts, as far as a scope lets it. docs/explore.md says more.
+//
+// Where something is wrong it prints the shortest way to that in words, and the command that follows the way again.
+package main
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func main() {
+	name := flag.String("scope", "", "go through the scopes alone whose titles have this in them; with all of a title, through that one")
+	deep := flag.Int("depth", 0, "go so many steps deep; 0: as deep as there is")
+	wide := flag.Bool("wide", false, "also the scopes that take minutes each")
+	page := flag.String("page", "", "write what was gone through into the table of this page")
+	seeds := flag.Int("walks", 0, "make so many walks through each of the large worlds, in place of the search")
+	first := flag.Uint64("seed", 1, "the seed of the first walk")
+	steps := flag.String("way", "", "follow a way through the scope")
+	flag.Parse()
+	status := 0
+	switch {
+	case *seeds > 0:
+		status = walkAll(*name, *first, *seeds)
+	case *steps != "":
+		status = again(*name, *steps)
+	default:
+		status = searchAll(chosen(*name, *wide), *deep, *page)
+	}
+	os.Exit(status)
+}
+
+// chosen are the scopes that are meant by a part of their titles, or by all of one.
+func chosen(name string, wide bool) (some []*scope) {
+	for _, s := range scopes {
+		if s.Title == name {
+			return []*scope{s}
+		}
+		if strings.Contains(s.Title, name) && (wide || !s.Wide) {
+			some = append(some, s)
+		}
+	}
+	return some
+}
+
+func searchAll(some []*scope, deep int, page string) (status int) {
+	var rows []string
+	for _, s := range some {
+		began := time.Now()
+		r := (&search{scope: s, deep: deep}).run()
+		took := time.Since(began)
+		fmt.Printf("%s: %d states, %d steps, depth %d, %.1f s, %.0f steps/s\n", s.Title, r.states, r.edges, r.depth, took.Seconds(), float64(r.edges)/took.Seconds())
+		if r.found != nil {
+			status = 1
+			told, _ := s.follow(r.found.way)
+			fmt.Printf("\nfound: %s\n\n%s\n\n%s\n", r.found.what, strings.Join(told, "\n"), s.command(r.found.way))
+		}
+		rows = append(rows, fmt.Sprintf("| %s | %d | %d | %d |", s.Title, r.states, r.edges, r.depth))
+	}
+	if page != "" && status == 0 {
+		if err := fill(page, rows); err != nil {
+			fmt.Fprintln(os.Stderr, "explore:", err)
+			return 1
+		}
+	}
+	return status
+}
+
+const (
+	tableBegins = "<!-- explore -->\n"
+	tableEnds   = "<!-- /explore -->\n"
+)
+
+// fill writes the table of a page. Rows of scopes that were not gone through stay.
+func fill(page string, rows []string) error {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := strings.Cut(string(text), tableBegins)
+	_, after, ok2 := strings.Cut(rest, tableEnds)
+	if !ok || !ok2 {
+		return fmt.Errorf("%s has no place for the table", page)
+	}
+	rest = strings.TrimSuffix(rest, tableEnds+after)
+	for _, s := range scopes {
+		for line := range strings.Lines(rest) {
+			title := "| " + s.Title + " |"
+			if strings.HasPrefix(line, title) && !slices.ContainsFunc(rows, func(r string) bool { return strings.HasPrefix(r, title) }) {
+				rows = append(rows, strings.TrimSpace(line))
+			}
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+	table := "| scope | states | steps | depth |\n| --- | --: | --: | --: |\n" + strings.Join(rows, "\n") + "\n"
+	return os.WriteFile(page, []byte(before+tableBegins+table+tableEnds+after), 0o644)
+}
+
+// rank is where the scope of a row comes.
+func rank(row string) int {
+	return slices.IndexFunc(scopes, func(s *scope) bool { return strings.HasPrefix(row, "| "+s.Title+" |") })
+}
+
+// command is what follows a way again.
+func (s *scope) command(w way) string {
+	var all []string
+	for _, n := range w {
+		all = append(all, strconv.Itoa(n))
+	}
+	return fmt.Sprintf("go run ./internal/verify/explore -scope %q -way %s", s.Title, strings.Join(all, ","))
+}
+
+// again follows a way.
+func again(name, steps string) (status int) {
+	some := chosen(name, true)
+	if len(some) != 1 {
+		fmt.Fprintln(os.Stderr, "explore: a way goes through one scope: -scope with its title")
+		return 2
+	}
+	var w way
+	for one := range strings.SplitSeq(steps, ",") {
+		n, err := strconv.Atoi(one)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "explore:", err)
+			return 2
+		}
+		w = append(w, n)
+	}
+	told, bad := some[0].follow(w)
+	fmt.Println(strings.Join(told, "\n"))
+	if bad != "" {
+		fmt.Println("found:", bad)
+		return 1
+	}
+	return 0
+}
+
+// walkAll walks through the large worlds, on one processor.
+func walkAll(name string, first uint64, seeds int) (status int) {
+	for _, s := range walks {
+		if !strings.Contains(s.Title, name) {
+			continue
+		}
+		began, total := time.Now(), 0
+		for seed := first; seed < first+uint64(seeds); seed++ {
+			_, steps, bad := s.walk(seed, true)
+			if total += steps; bad != "" {
+				told, _, _ := s.walk(seed, false)
+				fmt.Printf("found: %s\n\n%s\n\ngo run ./internal/verify/explore -scope %q -walks 1 -seed %d\n", bad, strings.Join(told, "\n"), s.Title, seed)
+				status = 1
+				break
+			}
+		}
+		fmt.Printf("%s: %d steps, %.0f steps/s\n", s.Title, total, float64(total)/time.Since(began).Seconds())
+	}
+	return status
+}

@@ -1,0 +1,453 @@
+package main
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/headwaiter/headwaiter/internal/core"
+	"github.com/headwaiter/headwaiter/internal/verify/model"
+	"github.com/headwaiter/headwaiter/internal/verify/model/permits"
+	"github.com/headwaiter/headwaiter/internal/wire"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A world is one name at a server, the clients that use it, and the network between them.
+type world struct {
+	scope   *scope
+	now     time.Time
+	mutex   *model.Mutex  // the server's, of a name that one holds at a time
+	permits *permits.Lock // or of one that several hold
+	clients []*client
+	calls   []*call // in the order of the scope
+	old     []*flight
+	texts   []*lua.Transit // of holds that were handed over
+	zombies []string       // clients of which the server counts a connection that nobody reads
+	budget  budget
+	judge   judge
+
+	// Of the step that is being made.
+	plan plan
+	sent []lane // what was sent, by where
+	told []string
+	mute bool // nobody reads what is told
+
+	usual int // how many of the steps that can be next are no faults
+}
+
+// worldRules are those of the fields of this package.
+var worldRules = map[string]rule{
+	"world.scope": skip, "world.now": skip, "world.plan": skip, "world.sent": skip, "world.told": skip, "world.mute": skip, "world.usual": skip,
+	"client.timer": skip, "client.floor": skip, "client.world": skip, "timed.at": local,
+	"call.holdTimer": skip, "call.until": skip, "flight.NotAfter": skip, "flight.Floor": skip, "flight.Attempt": skip, "judge.alone": token, "judge.bad": skip,
+	"call.begun": place, "call.doubt": skip,
+}
+
+func init() {
+	specials = map[reflect.Type]func(e *encoder, p unsafe.Pointer) bool{
+		reflect.TypeFor[client]():      func(e *encoder, p unsafe.Pointer) bool { e.bool(e.polls); e.polls = false; return false },
+		reflect.TypeFor[core.Ticket](): func(e *encoder, p unsafe.Pointer) bool { e.taken = (*core.Ticket)(p).Hold != nil; return false },
+		reflect.TypeFor[flight]():      flightForm,
+		reflect.TypeFor[core.Grant]():  grantForm,
+		reflect.TypeFor[wire.Grant]():  wireGrantForm,
+	}
+}
+
+// grantForm writes of a grant how old it is: whether it may be taken as it is, or the server is to be asked.
+func grantForm(e *encoder, p unsafe.Pointer) bool {
+	g := (*core.Grant)(p)
+	e.number(token, int64(g.Token), 1)
+	if taken := e.taken; taken {
+		e.taken = false
+	} else if g.Token != 0 {
+		e.age(g.From.UnixNano(), int64(g.Lasts))
+		e.int(int64(g.Lasts))
+		e.bool(g.Slept < 0)
+	}
+	return false
+}
+
+// flightForm writes of a request until when it may run, and of a reply how old it makes a grant.
+func flightForm(e *encoder, p unsafe.Pointer) bool {
+	f := (*flight)(p)
+	switch {
+	case f.NotAfter == 0:
+	case f.Left:
+		e.number(limit, f.NotAfter, 1000)
+	case f.Kind == endKind:
+		e.number(sending, f.Attempt.Sent.UnixNano(), 1)
+		e.number(limit, f.Attempt.Expires.UnixNano(), 1)
+	default:
+		e.number(limit, f.Attempt.Expires.UnixNano(), 1)
+		e.age(f.Attempt.Sent.UnixNano(), int64(leaseTime))
+	}
+	return false
+}
+
+func wireGrantForm(e *encoder, p unsafe.Pointer) bool {
+	g := (*wire.Grant)(p)
+	e.text(g.Ticket)
+	e.number(token, int64(g.Token), 1)
+	e.age(g.At*1000, (g.Until-g.At)*1000)
+	return true
+}
+
+// age is how much of a span is over.
+func (e *encoder) age(from, lasts int64) {
+	switch age := e.now - from; {
+	case age > lasts:
+		e.byte(3)
+	case age > lasts/3:
+		e.byte(2)
+	default:
+		e.byte(1)
+	}
+}
+
+// A budget is how much may go wrong yet.
+type budget struct{ Late, Faults, Cancels, Twice int }
+
+// life is whether a client runs.
+type life uint8
+
+const (
+	alive life = iota
+	stopped
+	dead
+)
+
+// A client is one process: a core, and the shell around it.
+type client struct {
+	name  string
+	life  life
+	lock  *core.Lock
+	timer time.Time // of the name
+	floor uint64    // the highest token that it has seen
+	heard bool      // a reply has come: it knows the server's clock
+	world *world
+
+	// Its subscription.
+	sub   subscription
+	again bool // a connection is to replace the one that subscribes
+	half  bool // nothing comes through on that one any more
+
+	cohort   *core.Cohort
+	lent     *call // whose hold the cohort uses
+	recalled bool  // the hold that is kept is to be given back
+
+	poll                             bool // a check is to begin
+	round                            *core.Round
+	later                            []*timed // releases that are to be sent
+	requests, replies, lines, pushed []*flight
+	failed                           []*flight // requests of which the client learns that there will be no answer
+}
+
+type subscription uint8
+
+const (
+	unsubscribed subscription = iota
+	subscribing
+	subscribed
+)
+
+// timed is a release that is to be sent at a time.
+type timed struct {
+	at      time.Time
+	release *core.Release
+}
+
+// phase is what a call waits for.
+type phase uint8
+
+const (
+	unborn     phase = iota
+	running          // its loop is to go on
+	asking           // a reply to its acquire request
+	confirming       // a reply to its renewal
+	sleeping         // to be woken
+	pausing          // a time
+	holding          // its holder
+	following        // the other calls of its cohort
+	over
+)
+
+// A call is one call of Lock, and then its lease.
+type call struct {
+	name      string
+	client    *client
+	phase     phase
+	ticket    *core.Ticket
+	hold      *core.Hold
+	holdTimer time.Time
+	until     time.Time // of a pause
+	woken     bool
+	ended     bool // its context is
+	renews    bool // a renewal is due
+	placed    bool // for the judge: it has a place that nobody may take
+	had       bool // for the judge: its client knows that it had a place
+
+	using    *call // the call whose hold it uses: itself, but for the cohorts
+	begun    time.Time
+	follower *core.Follower
+	leads    bool // it is to ask for a hold for its cohort
+	unsure   bool // its hold was waited for, and no renewal has told since who waits now
+	knows    bool // its client knows that somebody waits for its hold
+	from     *lua.Transit
+	doubt    time.Time // until when a request that it has lost may run
+}
+
+// lane is where something is under way.
+type lane byte
+
+const (
+	toServer   lane = 'q' // requests
+	toClient   lane = 'r' // replies
+	subscribes lane = 'l' // what concerns the subscription
+	pushes     lane = 'p' // messages
+)
+
+// kind is what a request asks for.
+type kind uint8
+
+const (
+	askKind kind = iota
+	checkKind
+	endKind
+	renewKind
+	confirmKind
+	echoKind
+	subscribeKind
+	unsubscribeKind
+	messageKind
+	goneKind // the connection that subscribes is
+)
+
+// A flight is a request, its reply, or a message, on its way.
+type flight struct {
+	Kind     kind
+	From     string
+	Late     bool
+	Call     *call
+	Ask      *core.Acquire
+	Check    *core.Check
+	Release  *core.Release
+	Renewal  *core.Renewal
+	Transit  *lua.Transit
+	Attempt  core.Attempt
+	NotAfter int64
+	Floor    int64
+	Nonce    string
+	Left     bool // nobody waits for the answer
+
+	Reply   *wire.Reply
+	Message *wire.Message
+}
+
+// names says which tickets a request is about.
+func (f *flight) names() string {
+	switch f.Kind {
+	case askKind:
+		return shortly(f.Ask.Text)
+	case checkKind:
+		var all []string
+		for _, n := range f.Check.Named {
+			all = append(all, shortly(n.Text))
+		}
+		return strings.Join(all, ", ")
+	case endKind:
+		return shortly(f.Release.Text)
+	case renewKind, confirmKind:
+		return shortly(f.Renewal.Text)
+	case messageKind:
+		if m := f.Message; m.Ticket != "" {
+			return shortly(m.Ticket)
+		} else if len(m.Grants) > 0 {
+			var all []string
+			for _, g := range m.Grants {
+				all = append(all, shortly(g.Ticket))
+			}
+			return strings.Join(all, ", ")
+		}
+	}
+	return ""
+}
+
+// about reports whether a flight is about a ticket.
+func (f *flight) about(text string) bool {
+	switch f.Kind {
+	case askKind:
+		return f.Ask.Text == text
+	case endKind:
+		return f.Release.Text == text
+	case checkKind:
+		for _, n := range f.Check.Named {
+			if n.Text == text {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+const renumber = 1_000_000_000_000
+
+// shortly is a ticket as the ways have it: A1, or A1/2 where it has another number since a grant ran out.
+func shortly(text string) string {
+	client, rest, _ := strings.Cut(text, ":")
+	number, _, _ := strings.Cut(rest, ":")
+	var n int64
+	if _, err := fmt.Sscan(number, &n); err != nil {
+		return text
+	}
+	if n >= renumber {
+		return fmt.Sprintf("%s%d/%d", client, n%renumber, n/renumber+1)
+	}
+	return client + number
+}
+
+func (f *flight) what() string {
+	name := f.names()
+	if name != "" {
+		name = " of " + name
+	}
+	switch f.Kind {
+	case askKind:
+		return "the acquire request" + name
+	case checkKind:
+		return "the check" + name
+	case endKind:
+		return "the release" + name
+	case renewKind, confirmKind:
+		return "the renewal" + name
+	case echoKind:
+		return "the ping"
+	case subscribeKind:
+		return "the subscription"
+	case unsubscribeKind:
+		return "the end of the subscription"
+	case goneKind:
+		return "the end of the connection"
+	}
+	switch f.Message.Kind {
+	case wire.MessageGrant:
+		return "the grant" + name
+	case wire.MessageSuspect:
+		return "the message that a lease" + name + " ran out"
+	case wire.MessageLook:
+		return "the call to look"
+	case wire.MessageEcho:
+		return "the ping"
+	case wire.MessageWanted:
+		return "the message that somebody waits"
+	}
+	return "the message"
+}
+
+// A plan is what happens to one of the things that are sent in a step.
+type plan struct {
+	nth int // from 1; 0: nothing happens
+	do  mishap
+}
+
+type mishap uint8
+
+const (
+	nothing mishap = iota
+	held           // it comes later
+	twice          // a message comes, and once more later
+	lost           // a message does not come
+	cut            // the connection is, and what was on it is lost
+	givenUp        // the connection is, and what was on it may still run
+	mishaps
+)
+
+func (w *world) tell(format string, args ...any) {
+	if !w.mute {
+		w.told = append(w.told, fmt.Sprintf(format, args...))
+	}
+}
+
+// us is the time of the server.
+func (w *world) us() int64 { return w.now.UnixMicro() }
+
+func (w *world) clientNamed(name string) *client {
+	for _, c := range w.clients {
+		if c.name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+func (c *client) lane(l lane) *[]*flight {
+	switch l {
+	case toServer:
+		return &c.requests
+	case toClient:
+		return &c.replies
+	case subscribes:
+		return &c.lines
+	}
+	return &c.pushed
+}
+
+// send puts something on its way, unless the plan of the step is something else.
+func (c *client) send(l lane, f *flight) {
+	w := c.world
+	to := c.lane(l)
+	if l == pushes && f.Kind != messageKind {
+		l = subscribes // What confirms a subscription comes, or the connection is cut.
+	}
+	w.sent = append(w.sent, l)
+	if w.plan.nth != len(w.sent) || !w.may(l, w.plan.do) {
+		*to = append(*to, f)
+		return
+	}
+	switch w.plan.do {
+	case held:
+		w.budget.Late--
+		f.Late = true
+		*to = append(*to, f)
+		w.tell("    held up: %s %s", f.what(), direction(l, c))
+	case twice:
+		w.budget.Twice--
+		again := *f
+		again.Late = true
+		*to = append(*to, f, &again)
+		w.tell("    comes twice: %s %s", f.what(), direction(l, c))
+	case lost:
+		w.budget.Faults--
+		w.judge.hurt(c)
+		w.tell("    lost: %s %s", f.what(), direction(l, c))
+	default:
+		w.budget.Faults--
+		*to = append(*to, f)
+		c.cutConnection(w.plan.do == givenUp)
+	}
+}
+
+func direction(l lane, c *client) string {
+	if l == toClient {
+		return "(its reply)"
+	}
+	return "(" + c.name + ")"
+}
+
+// may reports whether something can happen to what was sent.
+func (w *world) may(l lane, do mishap) bool {
+	switch do {
+	case held:
+		return w.budget.Late > 0
+	case twice:
+		return w.budget.Twice > 0 && l == pushes
+	case lost:
+		return w.budget.Faults > 0 && l == pushes
+	case cut:
+		return w.budget.Faults > 0 && (l == toServer || l == toClient)
+	case givenUp:
+		return w.budget.Faults > 0 && l == toServer
+	}
+	return false
+}
