@@ -33,9 +33,10 @@ EXAMPLES := /headwaiter/examples(/|$$)
 # Adapters to other libraries.
 ADAPTERS := /contrib/(certmagic|gocron|goredis|locker)(/|$$)
 # What has no goroutines of its own: the models, scripts, texts, and what reads the tree itself.
-SEQUENTIAL := /(lua|fence|internal/(tidy|tty|names|release|verify/(model|mutants|spec)))(/|$$)
+SEQUENTIAL := /(lua|fence|internal/(tidy|tty|names|release|verify/(model|mutants|spec|explore)))(/|$$)
 HOUSE := /internal/tidy$$
-LATER := $(HOUSE)|$(ENGINES)|$(MONITORING)|$(BROWSER)|$(CAMPAIGN)|$(SIM)|$(TRACES)|$(BENCH)|$(EXAMPLES)|$(ADAPTERS)
+EXPLORE := /internal/verify/explore$$
+LATER := $(HOUSE)|$(EXPLORE)|$(ENGINES)|$(MONITORING)|$(BROWSER)|$(CAMPAIGN)|$(SIM)|$(TRACES)|$(BENCH)|$(EXAMPLES)|$(ADAPTERS)
 
 test: servers ## the core, the primitives, the command, and all scripts on a real redis-server: minutes; ARGS="-run NAME" for a part of it
 	$(GOTEST) -short -p 4 -parallel 8 $(ARGS) $$(go list $(ALL) | grep -v -E '$(LATER)')

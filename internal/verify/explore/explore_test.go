@@ -82,7 +82,7 @@ func TestNothingIsFoundOnWalks(t *testing.T) {
 	}
 }
 
-// One seed is one history, byte for byte, on each machine: the numbers are of the histories as they are now.
+// One seed is one history, byte for byte.
 func TestASeedIsAHistory(t *testing.T) {
 	for _, s := range walks {
 		one, bad := s.history(7)
