@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check house shape race sim-check faults examples steady bench-check test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far fuzz explore spec traces sim campaign failovers mutants \
+.PHONY: help demo test check house shape race sim-check faults examples steady bench-check test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far fuzz explore explore-check spec traces sim campaign failovers mutants \
 	spell staticcheck vuln api licences sbom workflows shell oldest-go platforms servers-matrix release-notes release-test release-check profile
 
 # Every package of the core and of the modules that go.work joins to it.
@@ -174,6 +174,9 @@ sim: ## simulate SEEDS (50000) worlds full of faults; ARGS="-sim.first=N" begins
 
 explore: ## go through real cores, the model of the scripts and a network, and write the table of docs/explore.md; ARGS="-scope NAME" for a part, DEPTH=N for N steps
 	go run ./internal/verify/explore $(if $(ARGS)$(DEPTH),,-page docs/explore.md) $(if $(DEPTH),-depth $(DEPTH)) $(ARGS)
+
+explore-check: ## a named part of that, and walks
+	$(GOTEST) $(ARGS) $$(go list $(ALL) | grep -E '$(EXPLORE)')
 
 mutants: redis $(TLA)/bin/tla ## plant known bugs one by one and see that the tests find each; ARGS="-only NAME" for some of them
 	go run ./internal/verify/mutants/cmd $(ARGS)

@@ -26,6 +26,7 @@ const (
 // finders are the words for who found a bug.
 var finders = map[string]string{
 	"spec":       "the search through the specification",
+	"search":     "the search through the shipped core",
 	"simulation": "seeded worlds",
 	"model":      "scripts compared with models",
 	"check":      "recorded histories, judged",
