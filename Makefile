@@ -42,7 +42,7 @@ test: servers ## the core, the primitives, the command, and all scripts on a rea
 	$(GOTEST) -short -p 4 -parallel 8 $(ARGS) $$(go list $(ALL) | grep -v -E '$(LATER)')
 	@echo
 	@echo "not run: adapters and the race detector (make race), the rules of the house (make lint house), engines (make test-engines),"
-	@echo "  longer faults on real processes (make faults), simulation and slow cases (make sim-check), specification (make spec traces), benchmark"
+	@echo "  longer faults on real processes (make faults), simulation and slow cases (make sim-check), search (make explore-check), specification (make spec traces), benchmark"
 	@echo "  (make bench-check), examples (make examples), monitoring and console (make test-monitoring test-console)."
 	@echo "all of it: make check (some 40 minutes)"
 
