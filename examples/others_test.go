@@ -252,7 +252,7 @@ func TestALockIsLeftWhateverHappens(t *testing.T) {
 		s := begin(t, "lock")
 		held := kit.Got(fairlock.New(s.client(), "orders:42").Lock(t.Context()))(t)
 		require.Error(t, s.start().Wait())
-		s.await(1, `fairlock: lock "orders:42": waited 5(\.\d+)?s behind 1: the maximum wait is over`)
+		s.await(1, `fairlock: lock "orders:42": timed out after 5(\.\d+)?s \(WithMaxWait\), 1 ahead`)
 		kit.Release(t, held)
 	})
 }

@@ -29,7 +29,7 @@ func TestAWaitThatEndsTellsPlaceAndTimeAndWhy(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, cause)
 		defer cancel()
 		err := begin(ctx, fairlock.New(kit.Dial(t, s), "orders:42")).Err(t)
-		require.EqualError(t, err, `fairlock: lock "orders:42": waited 5s behind 2: context deadline exceeded: the order was withdrawn`)
+		require.EqualError(t, err, `fairlock: lock "orders:42": waited 5s, 2 ahead: context deadline exceeded: the order was withdrawn`)
 		kit.Fails(t, err, context.DeadlineExceeded, cause)
 		wait := kit.As[*lease.WaitError](t, err)
 		require.Equal(t, 2, wait.Place)

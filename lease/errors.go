@@ -81,7 +81,7 @@ var (
 
 type waitTimeout struct{}
 
-func (waitTimeout) Error() string { return "the maximum wait is over" }
+func (waitTimeout) Error() string { return "timed out (WithMaxWait)" }
 
 func (waitTimeout) Unwrap() error { return context.DeadlineExceeded }
 

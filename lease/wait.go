@@ -22,9 +22,14 @@ type WaitError struct {
 
 func (e *WaitError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "waited %v", times.Readable(e.Waited))
+	timedOut := e.Err == ErrWaitTimeout
+	if timedOut {
+		fmt.Fprintf(&b, "timed out after %v (WithMaxWait)", times.Readable(e.Waited))
+	} else {
+		fmt.Fprintf(&b, "waited %v", times.Readable(e.Waited))
+	}
 	if e.Place > 0 {
-		fmt.Fprintf(&b, " behind %d", e.Place)
+		fmt.Fprintf(&b, ", %d ahead", e.Place)
 	}
 	if e.Unanswered {
 		fmt.Fprintf(&b, ", %v", ErrUnavailable)
@@ -32,7 +37,9 @@ func (e *WaitError) Error() string {
 	if e.Last != nil && !strings.Contains(fmt.Sprint(e.Err), e.Last.Error()) {
 		fmt.Fprintf(&b, " (last error: %v)", e.Last)
 	}
-	fmt.Fprintf(&b, ": %v", e.Err)
+	if !timedOut {
+		fmt.Fprintf(&b, ": %v", e.Err)
+	}
 	return b.String()
 }
 

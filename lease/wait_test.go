@@ -15,13 +15,13 @@ import (
 
 func TestTheTextOfAWaitError(t *testing.T) {
 	for want, e := range map[string]*WaitError{
-		`waited 5s behind 2: context deadline exceeded`: {Place: 2, Waited: 5*time.Second + 1234*time.Microsecond, Err: context.DeadlineExceeded},
+		`waited 5s, 2 ahead: context deadline exceeded`: {Place: 2, Waited: 5*time.Second + 1234*time.Microsecond, Err: context.DeadlineExceeded},
 		`waited 5s: context canceled`:                   {Place: -1, Waited: 5 * time.Second, Err: context.Canceled},
 		`waited 1s: EOF`:                                {Place: -1, Waited: time.Second, Last: io.EOF, Err: fmt.Errorf("%w", io.EOF)},
 		`waited 12.3ms: client closed`:                  {Place: 0, Waited: 12_345 * time.Microsecond, Err: ErrClosed},
-		`waited 1h0m0s behind 1 (last error: EOF): context canceled`: {
+		`waited 1h0m0s, 1 ahead (last error: EOF): context canceled`: {
 			Place: 1, Waited: time.Hour + 23*time.Millisecond, Last: io.EOF, Err: context.Canceled},
-		`waited 2s behind 1, the server does not answer (last error: EOF): the maximum wait is over`: {
+		`timed out after 2s (WithMaxWait), 1 ahead, the server does not answer (last error: EOF)`: {
 			Place: 1, Waited: 2 * time.Second, Last: io.EOF, Err: ErrWaitTimeout, Unanswered: true},
 	} {
 		require.EqualError(t, e, want)

@@ -159,7 +159,7 @@ func TestWhatIsHeldOfEachStaysTakenThoughAnotherWaitEnds(t *testing.T) {
 		}
 		d.Delay(200 * time.Millisecond)
 		outcomes := fairlock.LockEach(kit.Within(t, 5*time.Second), locks...)
-		kit.Fails(t, outcomes[2].Err, context.DeadlineExceeded, "behind 1")
+		kit.Fails(t, outcomes[2].Err, context.DeadlineExceeded, "1 ahead")
 		for _, o := range outcomes[:2] {
 			require.NoError(t, o.Err)
 			kit.Release(t, o.Lease)

@@ -92,7 +92,7 @@ func TestACallThatGivesUpSaysWhichNamesItHadNotGot(t *testing.T) {
 		}
 		m := multilock.New(b, all, multilock.WithBound(3*time.Second), headwaiter.WithMaxWait(time.Second))
 		_, err := m.Lock(t.Context())
-		kit.Fails(t, err, lease.ErrWaitTimeout, fmt.Sprintf("without [%q %q]: waited ", all[1], all[2]))
+		kit.Fails(t, err, lease.ErrWaitTimeout, fmt.Sprintf("without [%q %q]: timed out after ", all[1], all[2]))
 		_, err = multilock.New(b, all[1:3], headwaiter.WithMaxWait(100*time.Millisecond)).Lock(t.Context())
 		require.NotContains(t, err.Error(), "without", "it had none")
 		free(t, b, []string{all[0], all[3]})

@@ -34,7 +34,7 @@ func run() error {
 	orders := fairlock.New(client, "orders:42", headwaiter.WithMaxWait(5*time.Second))
 	held, err := orders.Lock(ctx)
 	if err != nil {
-		return err // fairlock: lock "orders:42": waited 5s behind 2: the maximum wait is over
+		return err // fairlock: lock "orders:42": timed out after 5s (WithMaxWait), 2 ahead
 	}
 	defer held.Unlock()
 

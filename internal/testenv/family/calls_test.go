@@ -305,7 +305,7 @@ func TestACallWithoutAContextPanicsAndLeavesNothingBehind(t *testing.T) {
 // waitedOut checks the error of a call that has waited for as long as it may.
 func waitedOut(t *testing.T, err error, d time.Duration) {
 	t.Helper()
-	kit.Fails(t, err, headwaiter.ErrWaitTimeout, context.DeadlineExceeded, ": the maximum wait is over")
+	kit.Fails(t, err, headwaiter.ErrWaitTimeout, context.DeadlineExceeded, "timed out ")
 	require.Equal(t, d, kit.As[*lease.WaitError](t, err).Waited.Round(10*time.Millisecond))
 }
 
