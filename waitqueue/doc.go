@@ -19,7 +19,7 @@
 // client's channel for the name.
 //
 // A release frees the lock, finds the first ticket in the queue whose client is alive, records it as the owner, and
-// publishes the grant. One script does all of that. The message brings the grant itself.
+// publishes the grant, all in one script. The message brings the grant itself.
 //
 // # States of a ticket
 //
