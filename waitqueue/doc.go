@@ -74,8 +74,8 @@
 //	R5  If the head belongs to the calling client, the reply grants it, even without a subscription. Otherwise a client
 //	    that is not counted is never served.
 //	R6  If a script finds two or more clients without a subscriber and none with one, the server has lost its
-//	    subscriptions. It drops nobody: otherwise all lose their places. The lock stays free for the clients' checks
-//	    for one grant lease.
+//	    subscriptions. The script drops nobody: otherwise all lose their places. The lock stays free for the clients'
+//	    checks for one grant lease.
 //	R7  Acquire requests and checks carry a not-after. Otherwise a forgotten request takes the lock later.
 //	R8  A client knows a ticket from before its first request until its last release is acknowledged. A waiting ticket
 //	    takes a grant; a confirming one takes a newer grant. A ticket that holds or is ending ignores grants: giving one
@@ -84,8 +84,8 @@
 //	R9  Release, leaving the queue and giving back are one operation: out of the queue, free if it was the owner, then
 //	    serve the queue. So a client need not know which applies.
 //	R10 A client counts as not subscribed after a missed message, a grant or lease that ran out, or a ticket missing in
-//	    the queue twice. It does until a new connection has carried a ping. Meanwhile only its checks take a lock. So a
-//	    broken subscription costs others one grant lease, not one a turn.
+//	    the queue twice. That lasts until a new connection has carried a ping. Meanwhile only its checks take a lock. So
+//	    a broken subscription costs others one grant lease, not one a turn.
 //	R11 One script hands a hold over: another ticket replaces the owner's, with a higher token. The hold is then in
 //	    transit, for one grant lease at most: no client has its ticket. Whoever knows the secret adopts the hold,
 //	    once. The giver's context ends before the request is sent; the adopter holds after the answer. So two
@@ -97,8 +97,8 @@
 //	I2  Tokens rise, even after FLUSHALL, an empty restart, or a step back of the clock. A token is the highest of the
 //	    server's time in µs, one above the last token, and one above the highest that the client has seen
 //	    (lua/lib/rules.lua). So a key lives until the clock has passed its token, a day at most. Readers may share a
-//	    token. A token is lower only if the server lost the last one, its clock has not reached that, and the client has
-//	    not seen it.
+//	    token. A token can be lower only if the server lost the last one, its clock has not reached that, and the client
+//	    has not seen it.
 //	I3  Only the head is granted, in the order of arrivals. A skipped ticket comes back with its arrival.
 //	I4  A holder's context ends, by its own clock, before the server ends its lease.
 //	I5  A ticket that waits has a timer that leads to a check.
