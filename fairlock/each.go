@@ -12,8 +12,9 @@ import (
 type Outcome = waitqueue.Outcome
 
 // LockEach asks for all of the locks in one round trip, and waits until each is held or has failed. The outcomes are in
-// the order of the locks. It keeps what it holds while it waits for the rest, so callers who want the same names can wait
-// for each other until ctx ends: all or none is a matter of package multilock. See [waitqueue.AcquireEach].
+// the order of the locks. LockEach keeps the locks that it has while it waits for the rest. So two callers that want the
+// same names can wait for each other until ctx ends. Package multilock gets all of the names or none. See
+// [waitqueue.AcquireEach].
 //
 // It is experimental, as are TryLockEach and ReleaseEach: they may change in any version.
 func LockEach(ctx context.Context, locks ...*Mutex) []Outcome {

@@ -22,15 +22,20 @@ type own struct {
 // MaxCohort is how often a hold may be passed on at the most; see [WithCohort].
 const MaxCohort = waitqueue.MaxPasses
 
-// WithCohort lets calls of one client that wait for the same lock pass it on among themselves, at most n times in a row
-// before the queue is served: without asking Redis, so at the speed of the process. Each hold has a token, a context and
-// a release of its own. Among clients the order is kept, with one exception: of each client that holds before a call, at most n
-// later calls may go first, so of k clients at most k*n. If the last of these n ends its hold by Unlock, the next call of this client may in turn be overtaken, by one
-// call of another client that came later. The calls must have the same options. The default is 0: every release serves the queue. With
-// [headwaiter.WithMaxHold] and [headwaiter.WithMaxStall] it has no effect, and with [headwaiter.WithMinHold] calls fail with
-// [lease.ErrInvalid]. Inspect tells the first token of a hold, and each pass takes the next: a call
-// for which that token is still ahead of the clock goes by the queue. After the server's clock has stepped back, a
-// client that has not noticed it yet may overtake more calls than n. n is at most [MaxCohort].
+// WithCohort lets calls of one client that wait for the same lock pass it on among themselves, without a request to Redis.
+// After at most n such passes in a row the queue is served. The calls must have the same options. Each has a token, a
+// context and a release of its own. n is at most [MaxCohort]. The default is 0: every release serves the queue.
+//
+// Among clients the order is kept, with these exceptions. Each client that holds before a waiting call may let n of its
+// later calls go first, so k clients let at most k*n. If the last of these n ends its hold by Unlock, the next call of
+// this client may be overtaken by one later call of another client. After the server's clock has stepped back, a client
+// that has not noticed it yet may let more than n calls go first.
+//
+// Inspect shows the first token of a hold, and each pass takes the next token. If that token is still ahead of the clock,
+// the next call joins the queue instead.
+//
+// With [headwaiter.WithMaxHold] and [headwaiter.WithMaxStall] it has no effect. With [headwaiter.WithMinHold] calls fail
+// with [lease.ErrInvalid].
 func WithCohort(n int) Option { return option.Set(func(o *own) { o.passes = n }) }
 
 // WithHistory keeps the last n ends of holds in Redis, for operators: `headwaiter log NAME` and inspect.History tell of each

@@ -72,13 +72,16 @@ func (l *Lease) Wanted() <-chan struct{} { return l.keeper().Wanted() }
 
 // Release ends the lease's context and gives the hold back; the head of the queue holds next.
 //
-// It returns nil when the hold was given back in time, an error for which errors.Is(err, ErrLost) holds
-// when it was lost before, [ErrReleased] when it had been released before, and an error that wraps
-// [ErrUnconfirmed] when ctx ended or the client gave up before an answer came: then the hold ends at the
-// latest when its lease does. The context has ended in every case. Errors name the hold.
+// It returns nil if the hold was given back in time. Otherwise its error wraps one of these, and names the hold:
 //
-// If ctx is the hold's context, or comes from it, also by way of another hold, Release ignores that it ends with the
-// hold, but not its deadline.
+//   - [ErrLost]: the hold was lost before.
+//   - [ErrReleased]: it had been released before.
+//   - [ErrUnconfirmed]: ctx ended, or the client gave up, before an answer came. The hold ends with its lease at the latest.
+//
+// The lease's context has ended in every case.
+//
+// ctx may be the hold's context, or come from it, also by way of another hold. Release then ignores that ctx ends with the
+// hold, but keeps to its deadline.
 //
 // Release panics without a context, as package context does, and then nothing has changed.
 func (l *Lease) Release(ctx context.Context) error { return l.keeper().Release(ctx) }
@@ -99,20 +102,23 @@ func (l *Lease) Unlock() {
 	held.Unlock()
 }
 
-// HandOver gives the hold to whoever adopts it by the text that it returns, in another process: see fairlock.Adopt. It takes
-// one round trip. First the lease's context ends, with [ErrReleased]; then the hold is in transit, nobody's, for one grant
-// lease of the client; and unless it is adopted by then, the queue is served.
+// HandOver gives the hold to another process. It returns a text, and the process that passes the text to fairlock.Adopt
+// gets the hold. Only a lease of package fairlock can be handed over, without WithCohort and WithKeep.
 //
-// The text is worth the lock: pass it on by a way that others cannot read, and do not log it. It is one word, of letters,
-// digits and the signs . - _, and good once.
+// HandOver takes one round trip. First the lease's context ends, with [ErrReleased]. Then the hold is in transit for one
+// grant lease of the client: no process holds it. If nobody adopts it in that time, the queue is served.
 //
-// With an error that wraps [ErrUnconfirmed] the text is returned too: nobody knows whether the hold is in transit. It is
-// tried again until the lease is over, so the text may be good, or become so. After any other error there is no text, and
-// nothing to adopt: [ErrLost], [ErrReleased], or the context's error if ctx has ended before, or [errors.ErrUnsupported],
-// and then nothing has changed. Only a lease of package fairlock can be handed over, without WithCohort and WithKeep. After HandOver,
-// Unlock does nothing and Release returns ErrReleased.
+// Whoever has the text can take the lock, so pass it on by a way that others cannot read, and do not log it. It works
+// once. It is one word of letters, digits and the signs . - _
 //
-// HandOver panics without a context, and then nothing has changed.
+// With an error that wraps [ErrUnconfirmed] the text is returned too: nobody knows whether the hold is in transit. The
+// request is repeated until the lease is over, so the text may work at once, later, or never.
+//
+// With any other error there is no text, and nothing to adopt. [ErrLost] and [ErrReleased] say that the hold has ended.
+// [errors.ErrUnsupported], or the context's error if ctx ended before the call, says that nothing has changed.
+//
+// After HandOver, Unlock does nothing and Release returns ErrReleased. HandOver panics without a context, and then nothing
+// has changed.
 func (l *Lease) HandOver(ctx context.Context) (text string, err error) {
 	return l.keeper().HandOver(ctx)
 }

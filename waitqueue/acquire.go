@@ -208,7 +208,7 @@ func (w *wait) run() (*lease.Lease, error) {
 	}
 }
 
-// nextLocked returns what the call does next, and begins it, within an input. ended: the context of the call has ended.
+// nextLocked returns the next step of the call and begins it, as part of an input. For ended and alone see [core.Lock.Next].
 func (w *wait) nextLocked(x *turn, ended, alone bool) (do plan) {
 	t, e := w.ticket, w.entry
 	do.Step, do.place = e.lock.Next(&x.Input, &t.Ticket, ended, alone), t.Place

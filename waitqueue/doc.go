@@ -8,18 +8,18 @@
 //	queue := (*waitqueue.Client)(client).Queue(lua.Fairlock, name, waitqueue.With(opts))
 //	held, err := queue.Acquire(ctx)
 //
-// The rest of this page is the algorithm: states, rules (R) and the invariants (I) that they keep. spec/README.md shows
-// what goes wrong without each rule.
+// The rest of this page is the algorithm: states, rules (R) and invariants (I). spec/README.md shows what goes wrong
+// without each rule.
 //
 // # The protocol
 //
 // Redis keeps two keys for a name. A hash has the owner, the end of its lease and the last fencing token. A sorted set
 // is the queue: tickets by arrival. A call of Lock makes a ticket and sends an acquire request. If nothing is held and
-// nobody waits, the reply is the grant. Otherwise the script queues the ticket, and the call waits for a message on the
-// channel that its client has for the name.
+// nobody waits, the reply is the grant. Otherwise the script queues the ticket, and the call waits for a message on its
+// client's channel for the name.
 //
 // A release frees the lock, finds the first ticket in the queue whose client is alive, records it as the owner, and
-// publishes the grant. One script does all of that. The message that wakes the waiter is the lock.
+// publishes the grant, all in one script. The message brings the grant itself.
 //
 // # States of a ticket
 //
@@ -53,17 +53,17 @@
 //	grant lease   how long a grant by message lasts until its client renews it
 //	acquire       the request for a hold or a place in the queue (script ask)
 //	release       the last request of a ticket (script end)
-//	check         a poll: what has become of the client's tickets?
+//	check         a poll for the state of the client's tickets
 //	not-after     the server time after which a request changes nothing
 //	ping          a message of a client to itself: its return verifies the subscription
-//	suspect       a client that let a grant or a lease run out, for some minutes or until it is heard
+//	suspect       a client that let a grant or a lease run out: for some minutes, or until it proves that grants reach it
 //	cohort        calls of one client that use one hold in turn: the leader asks, the followers wait for it
 //	idle          of a hold that its client keeps, between two uses
 //
 // # Rules
 //
 //	R1  Requests of one ticket take effect in the order in which they were sent. If an earlier one may still run, the
-//	    release is sent again after it cannot. Otherwise a late request takes the lock for a call that has gone.
+//	    release is sent again when it can run no more. Otherwise a late request takes the lock for a call that has gone.
 //	R2  A channel has one state machine on each connection. A subscription begins after the previous one has ended,
 //	    and a ticket queues once it is confirmed. A connection serves until its successor has confirmed all channels.
 //	    Otherwise a grant is published to nobody.
@@ -71,34 +71,34 @@
 //	    (queue.advance) before it decides anything else. Otherwise waiters are stranded, or a new call overtakes them.
 //	R4  A script asks whether the client of the head is subscribed (PUBSUB NUMSUB) before it grants. The number that
 //	    PUBLISH returns is no proof: a subscriber at a replica gets the message and is not counted.
-//	R5  The reply grants a head of the calling client, subscribed or not. Otherwise a client that is not counted is
-//	    never served.
-//	R6  If a script finds two or more clients without a subscriber and none with one, it drops nobody: the server has
-//	    lost its subscriptions. The lock stays free for the clients' checks for one grant lease. Otherwise all lose
-//	    their places.
+//	R5  If the head belongs to the calling client, the reply grants it, even without a subscription. Otherwise a client
+//	    that is not counted is never served.
+//	R6  If a script finds two or more clients without a subscriber and none with one, the server has lost its
+//	    subscriptions. The script drops nobody: otherwise all lose their places. The lock stays free for the clients'
+//	    checks for one grant lease.
 //	R7  Acquire requests and checks carry a not-after. Otherwise a forgotten request takes the lock later.
 //	R8  A client knows a ticket from before its first request until its last release is acknowledged. A waiting ticket
-//	    takes a grant; a confirming one takes a newer grant. A ticket that holds or is ending drops it: to give back a
-//	    late grant would free the present hold. After a grant that ran out the ticket has another number. A grant to
-//	    an unknown ticket is given back, by its token.
+//	    takes a grant; a confirming one takes a newer grant. A ticket that holds or is ending ignores grants: giving one
+//	    back would free the present hold. After a grant that ran out the ticket has another number. A grant to an
+//	    unknown ticket is given back, by its token.
 //	R9  Release, leaving the queue and giving back are one operation: out of the queue, free if it was the owner, then
 //	    serve the queue. So a client need not know which applies.
-//	R10 A client that missed a message, let a grant or a lease run out, or whose subscribed ticket was out of the
-//	    queue twice, counts as not subscribed until a new connection has carried a ping. Meanwhile only its checks
-//	    take a lock. So a broken subscription costs others one grant lease, not one each turn.
-//	R11 One script hands a hold over: another ticket replaces the owner's, with a higher token. In transit, before it
-//	    is adopted, no client has the owner's ticket, for one grant lease at most. Whoever knows the secret adopts the
-//	    hold, once. The giver's context ends before the request is sent; the adopter holds after the answer. So two
+//	R10 A client counts as not subscribed after a missed message, a grant or lease that ran out, or a ticket missing in
+//	    the queue twice. That lasts until a new connection has carried a ping. Meanwhile only its checks take a lock. So
+//	    a broken subscription costs others one grant lease, not one a turn.
+//	R11 One script hands a hold over: another ticket replaces the owner's, with a higher token. The hold is then in
+//	    transit, for one grant lease at most: no client has its ticket. Whoever knows the secret adopts the hold,
+//	    once. The giver's context ends before the request is sent; the adopter holds after the answer. So two
 //	    processes never hold at once.
 //
 // # Invariants
 //
 //	I1  By the server's time there is one owner at a time.
-//	I2  Tokens rise: after release, expiry, FLUSHALL, an empty restart, a step back of the clock. A token is the
-//	    highest of the server's time in µs, one above the last token, and one above the highest that the client has
-//	    seen (lua/lib/rules.lua). So a key lives until the clock has passed its token, a day at most. Readers may
-//	    share a token. It fails only if the server has lost the last token, its clock is behind it, and the client has
-//	    not seen it.
+//	I2  Tokens rise, even after FLUSHALL, an empty restart, or a step back of the clock. A token is the highest of the
+//	    server's time in µs, one above the last token, and one above the highest that the client has seen
+//	    (lua/lib/rules.lua). So a key lives until the clock has passed its token, a day at most. Readers may share a
+//	    token. A token can be lower only if the server lost the last one, its clock has not reached that, and the client
+//	    has not seen it.
 //	I3  Only the head is granted, in the order of arrivals. A skipped ticket comes back with its arrival.
 //	I4  A holder's context ends, by its own clock, before the server ends its lease.
 //	I5  A ticket that waits has a timer that leads to a check.
@@ -112,7 +112,7 @@
 //	the holder dies         its lease runs out; the next check grants the head
 //	the head is frozen      its grant runs out; it is a suspect, and its other tickets are skipped unasked
 //	a message is lost       a check finds the grant after about two seconds, later if more than 400 wait
-//	another server answers  it forgets everything; tickets are skipped twice, then R10 applies
+//	another server answers  it does not know the tickets; when they are missing a second time, R10 applies
 //	writes are refused      releases are repeated, queued tickets wait
 //	the server forgets      renewals tell the holders; waiters queue again with their arrivals
 //	its clock steps         forward: leases end early; back: a lease is cut to its length
@@ -128,24 +128,24 @@
 // # Queue limits
 //
 // A call may say how many may wait; in a full queue its request is refused, and leaves nothing. The script first serves
-// the queue (R3) and removes dead clients' tickets from the head on. What it found counts for 50 ms or more.
+// the queue (R3), and removes dead clients' tickets at its head. It reuses the count for 50 ms or more.
 //
-//	I11 A ticket is refused only before its client knows of a place, and only if as many tickets of living clients
-//	    wait as its limit says. No ticket gets its first place beyond its limit.
+//	I11 A ticket is refused only before its client knows of a place, and only if its limit is reached by tickets of
+//	    living clients. No ticket gets its first place beyond its limit.
 //
 // # Entering again, handing over
 //
-// A call whose context comes from a hold may enter that hold: it gets a further lease. Only the client knows; renewals
-// tell Redis the number of entries. The last release counts; a loss ends all leases.
+// A call whose context comes from a hold may enter that hold again: it gets a further lease. Only the client counts
+// them; renewals tell Redis the number. The last release frees the hold; a loss ends all leases.
 //
 // A hold goes to another process by a text that its holder passes on: it names the lock and a secret of 128 bits. Redis
-// has a digest of the secret (R11). If the hold was lost before, a plain release follows, as a late acquire request may
-// have taken the lock again.
+// has a digest of the secret (R11). If the hold was lost before, a late acquire request may have taken the lock again, so
+// a plain release follows.
 //
 // # Knowing that somebody waits
 //
-// At a holder's wish its next renewal looks at the queue: it says who waits, or leaves a mark at the hold. The script
-// that queues the first ticket removes the mark and sends one message. A renewal that finds no mark looks again.
+// A holder can ask whether somebody waits. Its next renewal says so, or leaves a mark at the hold. The script that queues
+// the first ticket removes the mark and sends one message. A renewal that finds no mark looks again.
 //
 //	I12 A holder that has asked is told by a message of the script that queues the first ticket, or by its next
 //	    renewal, while a ticket is queued. No hold, order or token changes by that.
@@ -156,7 +156,7 @@
 // whose ticket reserves tokens. Once the client knows that somebody waits it gives the hold back: at once if it is idle,
 // otherwise after the call. Renewals of an idle hold are for the grant lease.
 //
-//	I13 The uses of a hold have rising tokens, none above those reserved, or further above the first than the
+//	I13 The uses of a hold have rising tokens, all of them reserved. A token is above the first by at most the
 //	    microseconds since the grant. So later holds have higher tokens. Tokens that the client does not report count
 //	    as used.
 //	I14 No use begins once the client knows that somebody waits, except for the passes of a cohort. A hold that its
@@ -165,10 +165,9 @@
 //
 // # Events
 //
-// One message is for all who wait for a latch or a barrier. The request comes first, then the subscription, then a
-// check: one of them sees what happens in between. An event has a generation; news of another one opens nothing. Checks
-// prolong the lease of a party at a barrier; the first check after its end breaks the barrier. internal/event has the
-// table of steps:
+// One message wakes all who wait for a latch or a barrier. A client sends the request, subscribes, then checks, so it
+// misses nothing in between. An event has a generation; news of another generation opens nothing. Checks prolong the lease of
+// a party at a barrier; if the lease ends, the next check breaks the barrier. internal/event has the table of steps:
 //
 //	idling → asking → waiting → passed → ended    the event has come: a message or a check says so
 //	         asking → subscribing → waiting       its client is not subscribed yet
@@ -180,9 +179,9 @@
 //
 // # Requests without a ticket
 //
-// Count down, set, reset, resize and free by force have no ticket. The server notes its answers, so a repeated request
-// gets the same one; a client sends one request at a time in each of its lanes, so one note a lane is enough. A call
-// that fails leaves its request in doubt; the client's next call about the name first ends it in Redis.
+// Count down, set, reset, resize and free by force have no ticket. The server notes its answer, so a repeated request
+// gets the same one. A client sends one request at a time in each of its lanes, so one note a lane is enough. A call that
+// fails leaves its request in doubt. The client's next call about the name first ends it in Redis.
 //
 //	I16 A late attempt does not change the answer to such a request, and has no effect after a later call of its
 //	    client about the name has returned.
@@ -195,9 +194,9 @@
 //
 // # Polls of many names
 //
-// Usual checks come at the ticks of a grid, and those of one tick at one node go together. Such a script only prolongs
-// keys (I6) and says which tickets have no news; the other names get checks of their own. A check when the present lease
-// ends, after a gap or a failure, or of a client that is not subscribed, goes alone.
+// Regular checks are due at fixed ticks. Those of one tick at one node go in one script. It only prolongs keys (I6) and
+// says which tickets have no news; the other names get checks of their own. A check goes alone when the present lease
+// ends, after a gap or a failure, or if the client is not subscribed.
 //
 // # Clusters
 //
@@ -205,12 +204,12 @@
 // subscriptions, and batches. Channels are sharded (Redis 7).
 //
 //	a slot moves          requests are repeated until it has arrived. The old node ends the subscriptions, so waiting
-//	                      clients find the slot, subscribe and check. A client that only holds is redirected, and
-//	                      takes the new node's times for the old one's: so masters need the same time
+//	                      clients find the slot, subscribe and check. A client that only holds is redirected. It
+//	                      takes the new node's times for the old one's, so the masters' clocks must agree
 //	a replica takes over  holds that it does not know are lost, as renewals tell; waiters queue again with their
 //	                      arrivals
 //
-// A call may want replicas, disks, or a server old enough to have forgotten nothing: it asks with a renewal before it
+// A call may require replicas, disks, or a server that cannot have forgotten a lease. It asks with a renewal before it
 // returns. Later renewals need the same.
 //
 // # Who does the work

@@ -40,7 +40,7 @@ func newEntry(c *client, q *binding) *entry {
 	return e
 }
 
-// do performs an effect on a hold or the queue. act is held.
+// do performs an effect on a hold or the queue. The caller holds act.
 func (e *entry) do(x *turn, f *core.Effect) {
 	switch f.Do {
 	case core.PollSoon:

@@ -24,7 +24,7 @@ func (h *hold) observeHeader(n *conn.Node, a conn.Attempt, r *wire.Reply) {
 	e.client.observeHeader(n, a, e.proto, e.name, r.Head(), r.Token)
 }
 
-// next is the renewal that an attempt is to send.
+// next returns the renewal to send in an attempt.
 func (h *hold) next(a conn.Attempt) renewal {
 	e := h.ticket.entry
 	x := e.begin()
@@ -39,7 +39,7 @@ func (e *entry) renewal(r core.Renewal) renewal {
 	return renewal{Renewal: r, proto: e.proto, keys: &e.keys, slot: e.slot, who: e.client.who}
 }
 
-// renewed takes in the answer to a renewal, or its lack.
+// renewed handles the reply to a renewal, or the failure of the request.
 func (h *hold) renewed(r *renewal, a conn.Attempt, reply *wire.Reply, err error) {
 	e, f := h.ticket.entry, failure(err)
 	x := e.begin()

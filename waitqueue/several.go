@@ -354,8 +354,8 @@ func (m *multi) lease() *lease.Lease {
 	return (*lease.Lease)(all)
 }
 
-// below notes that a hold is a part of one with a higher token: the next holder of the name gets a token above the higher
-// one, however the hold ends here.
+// below notes that a hold is part of a hold of several names, which has a higher token. However this hold ends, the next
+// holder of its name gets a token above that higher token.
 func below(l *lease.Lease) {
 	h := (*keeper.Keeper)(l).Engine().(*share).hold
 	h.ticket.entry.mu.Lock()

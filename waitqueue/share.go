@@ -306,10 +306,9 @@ func (h *hold) lower(ctx context.Context) error {
 	return e.lock.Lowered(&x.Input, &h.Hold, &r)
 }
 
-// Downgrade turns a lease that was got for writing into one for reading. Where no lease for writing is left
-// on its hold, other readers may hold too from then on. After an error that wraps [lease.ErrOutcomeUnknown] or the
-// context's, it is one for reading, though the server may keep others out until Downgrade is called again or
-// the lease ends.
+// Downgrade turns a lease for writing into one for reading. If no lease for writing is left on its hold, other readers may
+// then hold too. After an error that wraps [lease.ErrOutcomeUnknown] or the context's error the lease is for reading, but
+// the server may still keep other readers out, until Downgrade is called again or the lease ends.
 func (q Queue) Downgrade(ctx context.Context, l *lease.Lease) error {
 	calls.Given(ctx)
 	if q.err != nil {

@@ -346,12 +346,12 @@ func (s *site) job(script *lua.Script, keys, args []string) conn.Job {
 	return conn.Job{Script: script, Keys: keys, Args: args}.Logged(int(s.history.Load()), s.keys.History)
 }
 
-// attempt is what the core wants to know of a request that was sent.
+// attempt returns the times of a request that was sent, for the core.
 func attempt(a *conn.Attempt) core.Attempt {
 	return core.Attempt{Sent: a.Sent, Slept: a.Slept, Expires: a.Expires}
 }
 
-// failure is what the core wants to know of an error.
+// failure classifies an error for the core. No error is the zero Failure.
 func failure(err error) (f core.Failure) {
 	if err != nil {
 		f = core.Failure{

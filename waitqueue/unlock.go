@@ -163,7 +163,7 @@ func (q *ask) takeAlong(all []*outItem[sender]) {
 	}
 }
 
-// endedAhead takes in the answers to the releases that went before an acquire request.
+// endedAhead handles the replies to the releases that were sent with an acquire request, before it.
 func (w *wait) endedAhead(q *ask) {
 	e := w.entry
 	e.client.stats.Ends.Add(uint64(len(q.ahead)))

@@ -300,8 +300,8 @@ func (c *Servers) Rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// InBackground runs f, and comes back early if ctx ends; f then goes on by itself. If ctx cannot end, f runs on the
-// caller's goroutine.
+// InBackground runs f and returns what f returns. If ctx ends first, it returns the context's error, and f goes on in the
+// background. If ctx cannot end, f runs on the caller's goroutine.
 func InBackground[T any](ctx context.Context, c *Servers, f func() (T, error)) (T, error) {
 	if ctx.Done() == nil {
 		return f()

@@ -24,7 +24,7 @@ func newFlights() *flights { return &flights{last: make(chan struct{}, 1)} }
 // crowd: with more commands than this under way, a write waits for those that are about to be sent (socket.Write).
 const crowd = 32
 
-// begin reports whether a command may be sent. Then end must be called when it is answered.
+// begin reports whether a command may be sent. If it may, the caller calls end once the command is answered.
 func (f *flights) begin() bool {
 	if f.n.Add(1) > 0 {
 		return true

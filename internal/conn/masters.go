@@ -44,8 +44,8 @@ func (m *masters) differ(first string) error {
 		"use an address that leads to one of them alone", c.name, one, two)
 }
 
-// look reports two masters, if connections were made or have ended since the last look. It refuses nothing: a holder goes
-// on until its lease is over, or a renewal is refused.
+// look compares the connections if one was made or has ended since the last look, and reports two masters. It refuses
+// nothing: a holder goes on until its lease is over, or a renewal is refused.
 func (m *masters) look() {
 	c := m.servers
 	if c.sockets == nil || c.hearing == nil || c.opts.TwoMasters == nil || m.looked.Swap(m.changed()) == m.changed() {

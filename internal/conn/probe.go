@@ -165,7 +165,7 @@ func rights(prefix string) string {
 		"+publish +subscribe +pubsub|numsub +ping +hello +client|id", prefix)
 }
 
-// refusal turns an error of the probe into what to change.
+// refusal adds to an error of the probe what to change, as far as that is known.
 func (c *Servers) refusal(err error) error {
 	switch text := err.Error(); {
 	case !Answered(err):

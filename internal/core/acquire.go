@@ -75,8 +75,8 @@ type Acquire struct {
 	Moves   bool // it is for a hold in transit
 }
 
-// BeginAcquire begins an acquire request in a mode, and reports whether there is one to send: a message may have been faster.
-// A client that is not subscribed takes what is free, and does not queue (R2).
+// BeginAcquire begins an acquire request in a mode. It reports false if there is none to send: a message may have brought the
+// grant first. Without a subscription the request takes a free lock, but does not queue (R2).
 func (l *Lock) BeginAcquire(x *Input, t *Ticket, mode string, sent time.Time) (q Acquire, ok bool) {
 	if !t.MayAsk() {
 		return q, false

@@ -169,7 +169,7 @@ func (c *Cohort) Want(x *Input) {
 	}
 }
 
-// tell tells the call that uses the hold that somebody waits.
+// tell adds the effect that informs the user of the hold, if there is a hold: somebody waits.
 func (c *Cohort) tell(x *Input) {
 	if c.Hold != nil {
 		x.do(Awaited, &c.Hold.Ticket.Call)

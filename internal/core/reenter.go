@@ -131,7 +131,7 @@ func (l *Lock) Downgrade(h *Hold, kind byte) (lower, holds bool) {
 	return h.Ticket.Kind == wire.Write && h.writes == 0, true
 }
 
-// Lowered takes in the server's answer to that.
+// Lowered handles the server's reply to a downgrade.
 func (l *Lock) Lowered(x *Input, h *Hold, r *wire.Head) error {
 	switch {
 	case r.Status == wire.Granted:
@@ -155,6 +155,6 @@ func (h *Hold) Count(kind byte) int {
 	return h.open
 }
 
-// Below notes that a hold is a part of one with a higher token: whoever holds the name next gets a token above that one, however
-// the hold ends.
+// Below notes that a hold is part of a hold of several names, which has a higher token. However this hold ends, the next
+// holder of its name gets a token above that higher token.
 func (h *Hold) Below(token uint64) { h.Ticket.used = token }

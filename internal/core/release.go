@@ -57,7 +57,7 @@ func (l *Lock) forget(x *Input, t *Ticket) {
 	t.Acknowledge(x)
 }
 
-// OnReleaseReply takes in the answer to a release, or its lack. sent is when it was.
+// OnReleaseReply handles the reply to a release, or the failure of the request. sent is when the release was sent.
 func (l *Lock) OnReleaseReply(x *Input, d *Release, sent time.Time, r *wire.Head, f *Failure) {
 	t := d.Ticket
 	if t != nil && f.Err == nil {

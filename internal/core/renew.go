@@ -69,8 +69,8 @@ type Leases struct {
 	StallBy   time.Time // when the hold ends without progress; zero: it does not
 }
 
-// Margin is the last part of a lease, which its holder does not use, because clocks run apart and noticing takes time: a
-// hundredth, at least 2 ms where the lease has them to spare (I4).
+// Margin is the last part of a lease, which its holder does not use (I4): clocks run at different speeds, and noticing the
+// end takes time. It is a hundredth of the lease and at least 2 ms, but never more than a quarter of a lease under 8 ms.
 func Margin(d time.Duration) time.Duration {
 	return max(d/100, min(2*time.Millisecond, d/4))
 }
@@ -377,7 +377,7 @@ func (l *Lock) Wish(x *Input, h *Hold) {
 	}
 }
 
-// fulfil tells the holder, who wished so, that somebody waits.
+// fulfil tells the holder that somebody waits, if the holder wants to know and has not been told.
 func (l *Lock) fulfil(x *Input, h *Hold) {
 	if h.wish != unsaid && h.wish != said {
 		return

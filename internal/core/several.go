@@ -131,7 +131,8 @@ func (m *Multi) renew(x *Input) {
 	m.until, m.impatient = x.Now.Add(x.Jitter(m.Bound/2, m.Bound)), false
 }
 
-// Next says what the call does next. After each step but [MultiWait] it is asked again.
+// Next returns the next step of the call. The call asks again after the step; [MultiWait] lasts until there is news, or until
+// its time.
 func (m *Multi) Next(x *Input) MultiStep {
 	holds, missing := m.count[PartHeld] > 0, m.count[PartGivenUp] > 0
 	switch {

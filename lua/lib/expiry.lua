@@ -53,8 +53,8 @@ function expiry.answer(s, client, proven)
   end
 end
 
--- settle ends a lease that has run out, and cuts one that ends later than it can because the server's
--- clock stepped back.
+-- settle ends a lease that has run out. If more time is left than the whole lease, the server's clock has stepped
+-- back: then settle cuts the lease to its length.
 function expiry.settle(s)
   if not s.owner then return end
   if s.ends - s.now > s.lease then

@@ -234,9 +234,9 @@ local function excess(s, need, idle)
   return math.max(s.kept, s.lives) > math.max(need, s.now + lasts * 1000) + MOST_US
 end
 
--- keep lets all keys outlive the lease, two of the longest poll intervals of waiters, and a token later than the clock by
--- a minute, and not by much more (I6). The fast path of a release does not ask how many wait: where they are many, their
--- own asks and checks keep the keys.
+-- keep sets when all keys expire (I6): about a minute after the lease has ended, the clock has passed the token, and two of
+-- the waiters' longest poll intervals are over. The fast path of a release does not count the waiters: if there are many,
+-- their own acquire requests and checks keep the keys.
 function hold.keep(s, waiting, at_end)
   local idle = not s.owner and waiting == 0 and not s.created
   local need = math.max(s.now, token_need(s.token, s.now), s.owner and math.max(s.ends, s.rests) or 0)
