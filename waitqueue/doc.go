@@ -1,9 +1,9 @@
 // Package waitqueue is for authors of primitives. Programs that lock need package headwaiter and a primitive such as
 // fairlock; README.md and docs/choose.md say which one, and docs/guarantees.md what it promises.
 //
-// The package turns "you must wait" into a blocking call: identity, connections, tickets, waiting, renewal. A primitive
-// binds scripts to a name, and has no loop, goroutine, clock or key of its own. Its New takes a *headwaiter.Client, which
-// it converts:
+// The package turns "you must wait" into a blocking call. It does identity, connections, tickets, waiting and renewal. A
+// primitive binds scripts to a name, and has no loop, goroutine, clock or key of its own. Its New converts a
+// *headwaiter.Client:
 //
 //	queue := (*waitqueue.Client)(client).Queue(lua.Fairlock, name, waitqueue.With(opts))
 //	held, err := queue.Acquire(ctx)
@@ -47,7 +47,7 @@
 //
 // # Words
 //
-//	site          what a client has of one name: an entry for a lock, a watch for an event
+//	site          the state of one name in a client: an entry for a lock, a watch for an event
 //	core          the rules for one name, without clock, goroutine or I/O (internal/core, internal/event)
 //	arrival       a ticket's place in the order: server time in µs, made unique
 //	grant lease   how long a grant by message lasts until its client renews it
@@ -58,34 +58,35 @@
 //	ping          a message of a client to itself: its return verifies the subscription
 //	suspect       a client that let a grant or a lease run out: for some minutes, or until it proves that grants reach it
 //	cohort        calls of one client that use one hold in turn: the leader asks, the followers wait for it
-//	idle          of a hold that its client keeps, between two uses
+//	idle          said of a kept hold between two uses
 //
 // # Rules
 //
-//	R1  Requests of one ticket take effect in the order in which they were sent. If an earlier one may still run, the
-//	    release is sent again when it can run no more. Otherwise a late request takes the lock for a call that has gone.
-//	R2  A channel has one state machine on each connection. A subscription begins after the previous one has ended,
-//	    and a ticket queues once it is confirmed. A connection serves until its successor has confirmed all channels.
-//	    Otherwise a grant is published to nobody.
-//	R3  A script that frees a hold, removes or requeues a ticket, or finds an ended lease serves the queue
-//	    (queue.advance) before it decides anything else. Otherwise waiters are stranded, or a new call overtakes them.
+//	R1  Requests of one ticket take effect in the order in which they were sent. If an earlier request may still run, the
+//	    release is sent again once that request cannot run. Otherwise a late request takes the lock for a call that
+//	    has gone.
+//	R2  A channel has one state machine on each connection. A subscription begins after the previous one has ended.
+//	    A ticket queues once the subscription is confirmed. A connection serves until its successor has confirmed all
+//	    channels. Otherwise a grant is published to nobody.
+//	R3  A script serves the queue (queue.advance) before it decides anything else, if it frees a hold, removes or
+//	    requeues a ticket, or finds an ended lease. Otherwise waiters are stranded, or a new call overtakes them.
 //	R4  A script asks whether the client of the head is subscribed (PUBSUB NUMSUB) before it grants. The number that
 //	    PUBLISH returns is no proof: a subscriber at a replica gets the message and is not counted.
 //	R5  If the head belongs to the calling client, the reply grants it, even without a subscription. Otherwise a client
 //	    that is not counted is never served.
-//	R6  If a script finds two or more clients without a subscriber and none with one, the server has lost its
-//	    subscriptions. The script drops nobody: otherwise all lose their places. The lock stays free for the clients'
-//	    checks for one grant lease.
+//	R6  If a script finds at least two clients, all without a subscriber, the server has lost its subscriptions. The
+//	    script drops nobody: otherwise all lose their places. The lock stays free for the clients' checks for
+//	    one grant lease.
 //	R7  Acquire requests and checks carry a not-after. Otherwise a forgotten request takes the lock later.
 //	R8  A client knows a ticket from before its first request until its last release is acknowledged. A waiting ticket
 //	    takes a grant; a confirming one takes a newer grant. A ticket that holds or is ending ignores grants: giving one
-//	    back would free the present hold. After a grant that ran out the ticket has another number. A grant to an
+//	    back would free the present hold. After a grant that ran out the ticket gets another number. A grant to an
 //	    unknown ticket is given back, by its token.
 //	R9  Release, leaving the queue and giving back are one operation: out of the queue, free if it was the owner, then
 //	    serve the queue. So a client need not know which applies.
-//	R10 A client counts as not subscribed after a missed message, a grant or lease that ran out, or a ticket missing in
-//	    the queue twice. That lasts until a new connection has carried a ping. Meanwhile only its checks take a lock. So
-//	    a broken subscription costs others one grant lease, not one a turn.
+//	R10 A client counts as not subscribed after a missed message, a grant or lease that ran out, or if two checks
+//	    found a ticket missing. That lasts until a new connection has carried a ping. Meanwhile only its checks take a
+//	    lock. So a broken subscription costs others one grant lease in all, not one at each turn.
 //	R11 One script hands a hold over: another ticket replaces the owner's, with a higher token. The hold is then in
 //	    transit, for one grant lease at most: no client has its ticket. Whoever knows the secret adopts the hold,
 //	    once. The giver's context ends before the request is sent; the adopter holds after the answer. So two
@@ -97,12 +98,12 @@
 //	I2  Tokens rise, even after FLUSHALL, an empty restart, or a step back of the clock. A token is the highest of the
 //	    server's time in µs, one above the last token, and one above the highest that the client has seen
 //	    (lua/lib/rules.lua). So a key lives until the clock has passed its token, a day at most. Readers may share a
-//	    token. A token can be lower only if the server lost the last one, its clock has not reached that, and the client
-//	    has not seen it.
+//	    token. A token can be lower only if the server lost the last token, its clock has not reached that token, and
+//	    the client has not seen it.
 //	I3  Only the head is granted, in the order of arrivals. A skipped ticket comes back with its arrival.
 //	I4  A holder's context ends, by its own clock, before the server ends its lease.
 //	I5  A ticket that waits has a timer that leads to a check.
-//	I6  Keys expire about a minute after the last thing that could need them. Exceptions: latches and barriers (their
+//	I6  Keys expire about a minute after nothing needs them any more. Exceptions: latches and barriers (their
 //	    lifetime), a semaphore that was resized (30 days), a history (a day), the mark of a server's run (a week).
 //	I7  A script does a bounded amount of work, and says when there is more.
 //	I8  A script that runs twice for the same ticket has the result of running once.
@@ -110,17 +111,17 @@
 // # What failure does
 //
 //	the holder dies         its lease runs out; the next check grants the head
-//	the head is frozen      its grant runs out; it is a suspect, and its other tickets are skipped unasked
+//	the head is frozen      its grant runs out; it is a suspect, and its other tickets are skipped
 //	a message is lost       a check finds the grant after about two seconds, later if more than 400 wait
 //	another server answers  it does not know the tickets; when they are missing a second time, R10 applies
 //	writes are refused      releases are repeated, queued tickets wait
 //	the server forgets      renewals tell the holders; waiters queue again with their arrivals
-//	its clock steps         forward: leases end early; back: a lease is cut to its length
+//	its clock steps         if forward, leases end early; if back, no lease gets longer
 //
 // # Several holders
 //
 // The hash has a field for each hold, and a second sorted set has the ends of their leases. A release grants heads while
-// they fit, and stops at the first that does not (I3), so a large request gets its turn. A request for more than the
+// they fit, and stops at the first that does not fit (I3), so a large request gets its turn. A request for more than the
 // limit is refused.
 //
 //	I9  The permits of leases that have not ended never exceed the limit, except just after the limit was lowered.
@@ -128,46 +129,47 @@
 // # Queue limits
 //
 // A call may say how many may wait; in a full queue its request is refused, and leaves nothing. The script first serves
-// the queue (R3), and removes dead clients' tickets at its head. It reuses the count for 50 ms or more.
+// the queue (R3), and removes dead clients' tickets at its head. Scripts reuse that result for 50 ms or more.
 //
-//	I11 A ticket is refused only before its client knows of a place, and only if its limit is reached by tickets of
-//	    living clients. No ticket gets its first place beyond its limit.
+//	I11 A ticket is refused only before its client knows that it has a place, and only if tickets of living clients
+//	    reach its limit. No ticket gets its first place beyond its limit.
 //
 // # Entering again, handing over
 //
-// A call whose context comes from a hold may enter that hold again: it gets a further lease. Only the client counts
-// them; renewals tell Redis the number. The last release frees the hold; a loss ends all leases.
+// A call whose context comes from a hold may enter that hold again: it gets a further lease. The client counts the
+// leases, and tells Redis their number with renewals. The last release frees the hold; a loss ends all leases.
 //
 // A hold goes to another process by a text that its holder passes on: it names the lock and a secret of 128 bits. Redis
-// has a digest of the secret (R11). If the hold was lost before, a late acquire request may have taken the lock again, so
-// a plain release follows.
+// has a digest of the secret (R11). If the hold was lost before the hand-over, a late acquire request may have taken
+// the lock again, so a plain release follows.
 //
 // # Knowing that somebody waits
 //
 // A holder can ask whether somebody waits. Its next renewal says so, or leaves a mark at the hold. The script that queues
 // the first ticket removes the mark and sends one message. A renewal that finds no mark looks again.
 //
-//	I12 A holder that has asked is told by a message of the script that queues the first ticket, or by its next
-//	    renewal, while a ticket is queued. No hold, order or token changes by that.
+//	I12 While a ticket is queued, a holder that has asked is told: by a message of the script that queues the first
+//	    ticket, or by its next renewal. That changes no hold, order or token.
 //
 // # Cohorts and kept holds
 //
 // A client may pass a hold from call to call, and keep it in between, without a request. For Redis that is one hold,
 // whose ticket reserves tokens. Once the client knows that somebody waits it gives the hold back: at once if it is idle,
-// otherwise after the call. Renewals of an idle hold are for the grant lease.
+// otherwise after the call. Renewals of an idle hold last for the grant lease.
 //
 //	I13 The uses of a hold have rising tokens, all of them reserved. A token is above the first by at most the
 //	    microseconds since the grant. So later holds have higher tokens. Tokens that the client does not report count
 //	    as used.
-//	I14 No use begins once the client knows that somebody waits, except for the passes of a cohort. A hold that its
-//	    client queued for is used again only after a renewal.
+//	I14 No use begins once the client knows that somebody waits, except for the passes of a cohort. A hold that was
+//	    granted from the queue is used again only after a renewal.
 //	I15 If a client dies with an idle hold that was renewed since its last use, others wait for one grant lease.
 //
 // # Events
 //
 // One message wakes all who wait for a latch or a barrier. A client sends the request, subscribes, then checks, so it
-// misses nothing in between. An event has a generation; news of another generation opens nothing. Checks prolong the lease of
-// a party at a barrier; if the lease ends, the next check breaks the barrier. internal/event has the table of steps:
+// misses nothing in between. An event has a generation; news of another generation opens nothing. Checks prolong the
+// lease of a party at a barrier; if the lease ends, the next check breaks the barrier. internal/event has the table of
+// steps:
 //
 //	idling → asking → waiting → passed → ended    the event has come: a message or a check says so
 //	         asking → subscribing → waiting       its client is not subscribed yet
@@ -180,17 +182,17 @@
 // # Requests without a ticket
 //
 // Count down, set, reset, resize and free by force have no ticket. The server notes its answer, so a repeated request
-// gets the same one. A client sends one request at a time in each of its lanes, so one note a lane is enough. A call that
-// fails leaves its request in doubt. The client's next call about the name first ends it in Redis.
+// gets the same one. A client sends one request at a time in each of its 64 lanes, so one note a lane is enough. A call
+// that fails leaves its request in doubt. The client's next call about the name first ends that request in Redis.
 //
-//	I16 A late attempt does not change the answer to such a request, and has no effect after a later call of its
-//	    client about the name has returned.
+//	I16 A late attempt does not change the answer to such a request. It has no effect once a later call of its client
+//	    about the name has returned.
 //
 // # Clients without subscriptions
 //
 // A client that polls ([Options].WithoutSubscribe) queues as if it were subscribed, and nobody counts its subscribers.
-// Its checks find the grants: far more often than a grant lease. A check proves that such a client lives (R10). A dead
-// one costs a grant lease; then it is a suspect, and the clients of the first 256 tickets have a second to check.
+// Its checks, many in a grant lease, find the grants. A check proves that such a client lives (R10). A dead one costs a
+// grant lease. Then it is a suspect, as is each client of the first 256 tickets that does not check within a second.
 //
 // # Polls of many names
 //
@@ -205,7 +207,7 @@
 //
 //	a slot moves          requests are repeated until it has arrived. The old node ends the subscriptions, so waiting
 //	                      clients find the slot, subscribe and check. A client that only holds is redirected. It
-//	                      takes the new node's times for the old one's, so the masters' clocks must agree
+//	                      treats the new node's times as the old one's, so the masters' clocks must agree
 //	a replica takes over  holds that it does not know are lost, as renewals tell; waiters queue again with their
 //	                      arrivals
 //

@@ -116,7 +116,7 @@ func (r *renewals) each(n *conn.Node, a conn.Attempt, asked []*renewal, acks con
 	}
 }
 
-// phase says what the end of the hold without a release will mean for the client.
+// phase tells the server how to judge the client if the lease runs out.
 func (r *renewal) phase() string {
 	if r.Idle && r.Wishes {
 		return wire.PhaseIdle
@@ -156,9 +156,9 @@ func (r *renewal) job(a conn.Attempt) conn.Job {
 	return conn.Job{Script: r.proto.Renew, Keys: keys, Args: args}
 }
 
-// together renews several holds in one script, because to start a script costs the server as much as its work for one
-// hold. It returns the rest: holds of another kind, with more to say, or not renewed by such a script, which does nothing
-// where anything is unusual.
+// together renews several holds in one script, because starting a script costs the server as much as renewing one hold. It
+// returns the holds that need a renewal of their own: of another kind, with more to say, or skipped by the script because
+// something was unusual.
 func (r *renewals) together(n *conn.Node, a conn.Attempt, asked []*renewal) (alone []*renewal) {
 	type alike struct {
 		script *lua.Script

@@ -56,8 +56,8 @@ func (c *client) sendFor(ctx context.Context, n *conn.Node, all []request, over 
 // send sends requests in one round trip to one node, in their order, and takes in the replies. It returns them in the
 // order of the requests; for a request that had nothing to send the answer is empty.
 //
-// What is sent alone, for a call whose context may end, goes by [wait.send] and [entry.sendEnd]; what one script asks or
-// releases for several names, by package multilock.
+// Two kinds of request do not come here. [wait.send] and [entry.sendEnd] send a single request for a call whose context may
+// end. Package multilock acquires or releases several names with one script.
 func (c *client) send(n *conn.Node, all []request) []answer {
 	jobs, sent := make([]conn.Job, 0, len(all)), make([]int, 0, len(all))
 	for i, q := range all {

@@ -17,7 +17,7 @@ import (
 // goroutine, until it is answered or the lease is over. An acquire request of the same client for the same name follows it (R1): it
 // takes along in its own round trip what is not sent yet, and waits for the answers to what is under way.
 
-// stick tells waiters that the server refuses a release until somebody mends it. act is held.
+// stick tells waiters that the server refuses the release until somebody mends the server. The caller holds act.
 func (d *sender) stick() {
 	d.isStuck = true
 	if d.stuck != nil {
@@ -145,7 +145,7 @@ func (w *wait) afterEnds(ctx context.Context) error {
 	return nil
 }
 
-// unsettled reports whether releases that an acquire request has to follow are not answered.
+// unsettled reports whether a release that an acquire request must follow is not answered yet.
 func (e *entry) unsettled() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

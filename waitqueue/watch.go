@@ -51,7 +51,7 @@ func (w *watch) runChecks() {
 	w.lookOver()
 }
 
-// checkOnce sends a check, takes in the reply, and reports whether another one follows; that is then in its place.
+// checkOnce sends a check, takes in the reply, and reports whether another one follows, which is then in check.
 func (w *watch) checkOnce(check *event.Check) (more bool) {
 	c, n := w.client, w.node()
 	a := n.Attempt(conn.AttemptTime)

@@ -75,7 +75,7 @@ func (v view) summary() string {
 	text := fmt.Sprintf("%s. In %d comparisons Headwaiter was faster in %d, level in %d and slower in %d",
 		v.source(), faster+level+len(slower), faster, level, len(slower))
 	if len(slower) > 0 {
-		text += ", at these shares of the other lock's speed: " + strings.Join(slower, ", ")
+		text += ". The slower ones, as shares of the other lock's speed: " + strings.Join(slower, ", ")
 	}
 	return text + ".\n"
 }

@@ -345,7 +345,8 @@ func (c *Servers) Publish(channel, message string) {
 // Owned reports whether the connections are the client's own.
 func (c *Servers) Owned() bool { return c.sockets != nil }
 
-// DialOne connects to one server, with the other settings of o. The caller ends the client. It also ends when ctx does.
+// DialOne connects to one server, with the other settings of o. The caller ends the client by
+// end; it also ends when ctx ends.
 func DialOne(ctx context.Context, o rueidis.ClientOption, address string) (rc rueidis.Client, end func(), err error) {
 	o.InitAddress, o.ForceSingleClient = []string{address}, true
 	o.Sentinel, o.Standalone = rueidis.SentinelOption{}, rueidis.StandaloneOption{}

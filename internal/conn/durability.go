@@ -286,8 +286,8 @@ type sound struct {
 // soundFor is how long a node is believed to be sound before it is asked again, which lets its mark live on.
 const soundFor = 24 * time.Hour
 
-// Sound reports whether the node has forgotten nothing of a slot for longer than a lease, as far as is known without
-// asking it. It was so on the present connections, and a server that restarts breaks its connections.
+// Sound reports whether the node is known to have forgotten nothing of a slot for longer than a lease. It asks nothing: an
+// earlier answer counts while the connections are the same, because a server that restarts breaks them.
 func (n *Node) Sound(slot uint16, lease time.Duration) bool {
 	v, _ := n.sound.Load(slot)
 	s, ok := v.(*sound)

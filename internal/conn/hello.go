@@ -97,8 +97,9 @@ func (s *sockets) connected(ctx context.Context, o *rueidis.ClientOption) (rueid
 	}
 }
 
-// closed is for a connection that was closed at HELLO. A server that was just stopped closes it too, and may be one of a
-// cluster. So it counts only if a bare connection is served, and another one with HELLO is closed after that.
+// closed finds out why a server closed a connection at HELLO. A server that was just stopped does so too, and may be a node
+// of a cluster. So HELLO is known to be the reason only if a bare connection is served, and then another connection with
+// HELLO is closed.
 func (s *sockets) closed(o *rueidis.ClientOption, why error) (rueidis.Client, error) {
 	served, g, err := s.attempt(bare(*o))
 	switch {

@@ -120,7 +120,7 @@ func (c *Servers) Introduce() {
 	c.masters.look()
 }
 
-// Used sees that the client says so for as long as it uses a name: which it begins to do, or does no more.
+// Used notes whether the client uses any name now. While it does, it introduces itself again every whoEvery.
 func (c *Servers) Used(now bool) {
 	c.workMu.Lock()
 	defer c.workMu.Unlock()

@@ -19,9 +19,9 @@ const (
 	mostExpiries = 5
 )
 
-// OnReply takes in what a reply to any request says, except the fate of its own ticket: grants to other tickets of the
-// client, whether something was handed on, and whether the client is suspected. The grants in the reply to a check may be
-// old ones, whose message is lost or still on its way.
+// OnReply takes in what every reply can say besides the state of its own ticket: grants to other tickets of the client, that
+// the request handed the lock on, and that the client is suspected. A grant in the reply to a check may be older than the
+// check: its message was lost, or is still on its way.
 func (l *Lock) OnReply(x *Input, a Attempt, r *wire.Reply, note string, check bool) {
 	for i := range r.Grants {
 		g := &r.Grants[i]
@@ -205,8 +205,8 @@ func (l *Lock) BeginConfirm(x *Input, t *Ticket, sent time.Time, aged bool) (r R
 	return r, true
 }
 
-// OnConfirmReply takes in the reply to the renewal of BeginConfirm. short is why the hold is not acknowledged as the call
-// wants it; left is for how long the server may not be believed yet.
+// OnConfirmReply takes in the reply to the renewal of BeginConfirm. short is the error if fewer replicas or disks
+// than the call wants have acknowledged the hold. left is how much longer the server must run to be old enough.
 func (l *Lock) OnConfirmReply(x *Input, t *Ticket, sent *Renewal, a Attempt, r *wire.Reply, f *Failure, short error, left time.Duration) {
 	if f.Err != nil {
 		if sent.Stays && f.Lost() {

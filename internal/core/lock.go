@@ -67,7 +67,7 @@ func (f *Failure) Lost() bool { return f.Err != nil && !f.Answered && !f.Unsent 
 // Register makes a ticket known before anything is sent for it (R8).
 func (l *Lock) Register(t *Ticket) { l.tickets.Add(t) }
 
-// Ticket returns a ticket that is known by its text; nil if there is none.
+// Ticket returns the ticket with a text, nil if the client knows none.
 func (l *Lock) Ticket(text string) *Ticket { return l.tickets.Find(text) }
 
 // Listen notes that the name is in use, and subscribes.

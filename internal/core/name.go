@@ -40,8 +40,8 @@ func (n *Name) CheckAt(x *Input, at time.Time) {
 	n.Arm(x, n.NextCheck)
 }
 
-// Lost sets a time for a check, because a reply was lost. It is one for all replies that are lost meanwhile, and no sooner than
-// the check that repeats one that failed.
+// Lost schedules a check, because a reply was lost. The same check serves all replies that are lost before it. After failed
+// checks it is later.
 func (n *Name) Lost(x *Input) {
 	n.lostBy = times.First(n.lostBy, x.Now.Add(x.Backoff(1+n.Failures)))
 	n.Arm(x, n.lostBy)

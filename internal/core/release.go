@@ -162,7 +162,7 @@ func (l *Lock) newRelease(ticket string, token uint64, at time.Time) *Release {
 	return d
 }
 
-// repeat sends the release of a ticket once more when what was in flight for it cannot run any more.
+// repeat sends the release of a ticket once more, after the last request in flight for it can no longer run.
 func (l *Lock) repeat(x *Input, t *Ticket) {
 	d := &Release{Call: &t.Call, Ticket: t, Text: t.Text, Rests: t.StaysTaken()}
 	if !t.acknowledged {
@@ -202,8 +202,8 @@ func (l *Lock) BeginRelease(x *Input, h *Hold, note string) {
 	t.Owe(x, true) // Also before it is sent.
 }
 
-// Unlock has the release of a hold sent without anybody waiting for it, after [Lock.BeginRelease]; d is room for it. There is
-// one record of it, and no goroutine, until it is answered or the lease is over.
+// Unlock sends the release of a hold, for which nobody waits. [Lock.BeginRelease] comes before it. The release is stored in d,
+// and has no goroutine. It is kept until the server answers or the lease has ended.
 func (l *Lock) Unlock(x *Input, h *Hold, d *Release, held time.Duration) {
 	t := h.Ticket
 	t.Releasing()

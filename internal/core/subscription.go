@@ -123,7 +123,7 @@ func (s *Subscription) Verify(nonce string) bool {
 	return true
 }
 
-// VerificationTold notes that a check has told the server of the ping.
+// VerificationTold notes that a check has told the server that the subscription is verified.
 func (s *Subscription) VerificationTold() { s.verified = false }
 
 // Forget ends the subscription of a name that is retired.
