@@ -116,7 +116,7 @@ func (r *renewals) each(n *conn.Node, a conn.Attempt, asked []*renewal, acks con
 	}
 }
 
-// phase tells the server how to judge the client if the lease runs out.
+// phase returns the word that tells the server how to judge the client if the lease runs out.
 func (r *renewal) phase() string {
 	if r.Idle && r.Wishes {
 		return wire.PhaseIdle

@@ -190,7 +190,7 @@ func (l *Lock) requestDone(x *Input, t *Ticket, text string, a Attempt, f *Failu
 	l.undo(x, t, f.Err == nil)
 }
 
-// undo notes that one request less is in flight for a ticket, and whether it was answered.
+// undo notes that a request of a ticket is no longer in flight, and whether it was answered.
 func (l *Lock) undo(x *Input, t *Ticket, answered bool) {
 	l.Answers.Over(answered, x.Now)
 	if t.Done(answered) && t.state == ending {
