@@ -145,8 +145,8 @@ type Keys struct {
 	Suspects string
 	Holders  string
 	History  string // of a lock that keeps one; in none of the lists of keys
-	// Site is what a client knows the name by. Who campaigns and who observes share their keys and nothing else.
-	Site string
+	// Entry is what a client knows the name by. Who campaigns and who observes share their keys and nothing else.
+	Entry string
 
 	all, renewed []string
 	broadcast    bool
@@ -158,10 +158,10 @@ func (p *Protocol) Keys(prefix, name string) Keys {
 	lock := prefix + ":" + p.Kind + ":{" + name + "}"
 	k := Keys{
 		Lock: lock, Queue: lock + ":queue", Suspects: lock + ":suspects", Holders: lock + ":holders", History: lock + ":history",
-		Site: lock, all: []string{lock}, renewed: []string{lock}, broadcast: p.Broadcast,
+		Entry: lock, all: []string{lock}, renewed: []string{lock}, broadcast: p.Broadcast,
 	}
 	if p.Broadcast {
-		k.Site = k.Channel("")
+		k.Entry = k.Channel("")
 	}
 	for _, ending := range p.Endings {
 		k.all = append(k.all, lock+":"+ending)

@@ -155,7 +155,7 @@ func tellAll(ctx context.Context, w *wait, h *hold, now time.Time) {
 // observedBy returns a call of a client with the given observer.
 func observedBy(o observe.Observer) (*wait, *hold) {
 	c := &client{notifier: notify.New(o, nil, time.Minute, 0, "who")}
-	e := &entry{site: site{client: c, proto: lua.Fairlock, name: "name"}}
+	e := &lockEntry{entry: entry{client: c, proto: lua.Fairlock, name: "name"}}
 	t := &ticket{entry: e}
 	t.Begun = time.Now()
 	t.Text, t.queue = "text", &binding{client: c, proto: e.proto, name: e.name}

@@ -91,7 +91,7 @@ func (q *binding) call(
 func (q *binding) applyReply(a conn.Attempt, r *wire.Tuple) {
 	c := q.client
 	if reply := q.proto.Reply(r); reply != nil {
-		if e, ok := c.site(q.keys.Site).(interface {
+		if e, ok := c.entryOf(q.keys.Entry).(interface {
 			applyReply(conn.Attempt, *wire.Reply)
 		}); ok {
 			e.applyReply(a, reply)

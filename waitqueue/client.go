@@ -40,10 +40,10 @@ type client struct {
 	ends     outbox[sender]
 	kept     kept // holds that no call uses
 
-	// Locks are taken in this order: the client's, a site's mu, its act, and one of those that nothing is called under: of the
+	// Locks are taken in this order: the client's, an entry's mu, its act, and one of those that nothing is called under: of the
 	// timers, the ends, the kept holds, the renewals and looks that are due, the routes, a listener, and of the work.
 	mu      sync.Mutex // guards the fields below
-	sites   map[string]use
+	entries map[string]use
 	closing bool // no new calls
 
 	gone chan struct{} // closed when Close is over
@@ -67,7 +67,7 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 	}
 	w := wires(o)
 	c := &client{
-		opts: o, who: names.Who(o.Name), born: time.Now(), sites: make(map[string]use), gone: make(chan struct{}),
+		opts: o, who: names.Who(o.Name), born: time.Now(), entries: make(map[string]use), gone: make(chan struct{}),
 	}
 	c.notifier = notify.New(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, c.who)
 	w.Who, w.Hear, w.Flush, w.Requests = c.who, c.onMessage, c.flush, c.notifier.Requests("redis")
@@ -115,16 +115,16 @@ func (c *Client) ID() string { return c.id() }
 
 func (c *client) id() string { return *c.name.Load() }
 
-// site returns the site of a key's name, nil if nothing uses it.
-func (c *client) site(key string) use {
+// entry returns the entry of a key's name, nil if nothing uses it.
+func (c *client) entryOf(key string) use {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.sites[key]
+	return c.entries[key]
 }
 
 // useLocked notes that the client uses a name.
 func (c *client) useLocked(u use) {
-	c.sites[u.at().keys.Site] = u
+	c.entries[u.at().keys.Entry] = u
 	c.servers.Used(true)
 }
 
@@ -150,7 +150,7 @@ func (c *client) onMessage(text string) {
 		c.stats.Forged.Add(1)
 		return
 	}
-	if s := c.site(m.Lock); s != nil {
+	if s := c.entryOf(m.Lock); s != nil {
 		s.forced(m.Ticket)
 	}
 }

@@ -49,14 +49,14 @@ func acquire(ctx context.Context, q Queue) <-chan *lease.Lease {
 
 // remains is what a client still has to do.
 type remains struct {
-	sites, timers, channels, ends, renewals int
-	listening                               bool
+	entries, timers, channels, ends, renewals int
+	listening                                 bool
 }
 
 func (c *Client) remains() remains {
 	var r remains
 	c.mu.Lock()
-	r.sites = len(c.sites)
+	r.entries = len(c.entries)
 	c.mu.Unlock()
 	r.timers = c.servers.Timers.Len()
 	r.channels, r.listening = c.servers.Subscribed()

@@ -33,15 +33,15 @@ func (c *Client) Shutdown(ctx context.Context) error {
 		}
 	}
 	c.closing = true
-	sites := make([]use, 0, len(c.sites))
-	for _, s := range c.sites {
-		sites = append(sites, s)
+	entries := make([]use, 0, len(c.entries))
+	for _, s := range c.entries {
+		entries = append(entries, s)
 	}
 	c.mu.Unlock()
 	defer close(c.gone)
 	var o outstanding
 	now := time.Now()
-	for _, s := range sites {
+	for _, s := range entries {
 		o = s.close(o, now)
 	}
 	gone := c.ends.wait(ctx, func() time.Time { return o.Until(now) })

@@ -59,7 +59,7 @@ func (q *Cohort) Try(ctx context.Context) (*lease.Lease, error) {
 // A cohort is the shell's part of a cohort: what the core does not know. The mu of its entry guards it.
 type cohort struct {
 	core.Cohort
-	entry *entry
+	entry *lockEntry
 	lent  *lent // the last hold
 }
 
@@ -71,7 +71,7 @@ type cohortKey struct {
 }
 
 // cohortLocked returns the cohort of a name.
-func (q *Cohort) cohortLocked(e *entry) *cohort {
+func (q *Cohort) cohortLocked(e *lockEntry) *cohort {
 	key := cohortKey{q.terms, q.passes, q.keep}
 	if known := e.cohorts[key]; known != nil {
 		return known.Owner.(*cohort)

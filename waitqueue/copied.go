@@ -35,11 +35,11 @@ func (c *client) copied(other string) {
 		return
 	}
 	c.name.Store(&id)
-	sites := c.sites
-	c.sites = make(map[string]use)
+	entries := c.entries
+	c.entries = make(map[string]use)
 	c.servers.Used(false)
 	c.mu.Unlock()
-	for _, s := range sites {
+	for _, s := range entries {
 		s.at().abandon()
 	}
 	c.servers.Rename(id)

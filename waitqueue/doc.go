@@ -47,7 +47,7 @@
 //
 // # Words
 //
-//	site          the state of one name in a client: an entry for a lock, a watch for an event
+//	entry          the state of one name in a client: a lockEntry for a lock, a watch for an event
 //	core          the rules for one name, without clock, goroutine or I/O (internal/core, internal/event)
 //	arrival       a ticket's place in the order: server time in µs, made unique
 //	grant lease   how long a grant by message lasts until its client renews it
@@ -216,7 +216,7 @@
 //
 // # Who does the work
 //
-// A core decides and this package acts. It locks the site's mutex, gives the core one input (a call's step, a reply, a
+// A core decides and this package acts. It locks the entry's mutex, gives the core one input (a call's step, a reply, a
 // message, a timer), and performs the effects (send, wake, set a timer) under a second mutex. It takes the second before
 // it releases the first, so effects keep the order of inputs. At rest a client has one goroutine, for a heap of timers.
 // Callbacks on the reader of a connection never block and never send.

@@ -28,7 +28,7 @@ type owned struct {
 type sender struct {
 	release *core.Release
 	item    outItem[sender]
-	site    *site
+	entry   *entry
 	heir    *lua.Transit // where the hold goes; nil: to the next in the queue
 	timer   timers.Timer
 	room    [5]string     // of args
@@ -37,13 +37,13 @@ type sender struct {
 }
 
 // set fills in a sender.
-func (d *sender) set(s *site, r *core.Release) {
-	d.site, d.release = s, r
+func (d *sender) set(s *entry, r *core.Release) {
+	d.entry, d.release = s, r
 	r.Owner = d
 }
 
 // sending returns what sends a release.
-func (s *site) sending(r *core.Release) *sender {
+func (s *entry) sending(r *core.Release) *sender {
 	d, ok := r.Owner.(*sender)
 	if !ok {
 		d = &sender{}
@@ -54,14 +54,14 @@ func (s *site) sending(r *core.Release) *sender {
 
 // push sees that the release is sent: at once, or also with an acquire request that comes soon.
 func (d *sender) push(atOnce bool) {
-	s := d.site
+	s := d.entry
 	d.item.Of = d
 	s.client.ends.push(s.node(), &d.item, atOnce)
 }
 
 // later sends a release at a time.
 func (d *sender) later(at time.Time) {
-	c := d.site.client
+	c := d.entry.client
 	c.ends.count(1)
 	d.timer.Target = timers.Func(func(now time.Time) {
 		if now.Before(at) {
@@ -77,7 +77,7 @@ func (d *sender) later(at time.Time) {
 // sendEnd sends the release of a ticket and takes in the reply. Without a reply it goes on in the background. Before the
 // release it settles the releases by force that this client has given up, as far as ctx allows: they must not free the
 // next hold.
-func (e *entry) sendEnd(ctx context.Context, t *ticket, heir *lua.Transit) answer {
+func (e *lockEntry) sendEnd(ctx context.Context, t *ticket, heir *lua.Transit) answer {
 	_ = e.client.servers.Overtake(ctx, e.keys.Lock)
 	sent := conn.Sending()
 	sent.Note = t.Note
@@ -93,15 +93,15 @@ func (e *entry) sendEnd(ctx context.Context, t *ticket, heir *lua.Transit) answe
 }
 
 // own fills in the release of a ticket.
-func (e *entry) own(d *owned, t *ticket, heir *lua.Transit) {
+func (e *lockEntry) own(d *owned, t *ticket, heir *lua.Transit) {
 	d.Release = core.ReleaseOf(&t.Ticket)
 	d.Moves = heir != nil
-	d.set(&e.site, &d.Release)
+	d.set(&e.entry, &d.Release)
 	d.heir = heir
 }
 
 // answered takes in the answer to a release, or its lack.
-func (e *entry) answered(d *sender, sent conn.Attempt, res rueidis.RedisResult) answer {
+func (e *lockEntry) answered(d *sender, sent conn.Attempt, res rueidis.RedisResult) answer {
 	r, err := d.script().Decode(res)
 	if t := d.release.Ticket; t != nil {
 		r.Complete(0, t.Takes())
@@ -110,7 +110,7 @@ func (e *entry) answered(d *sender, sent conn.Attempt, res rueidis.RedisResult) 
 }
 
 // onReleaseReply takes in the decoded answer.
-func (e *entry) onReleaseReply(d *sender, sent conn.Attempt, r *wire.Reply, err error) answer {
+func (e *lockEntry) onReleaseReply(d *sender, sent conn.Attempt, r *wire.Reply, err error) answer {
 	a := answer{err: err}
 	if err == nil {
 		a.Head = r.Head()
@@ -134,26 +134,26 @@ func (d *sender) script() *lua.Script {
 	if d.heir != nil {
 		return lua.Move
 	}
-	return d.site.proto.End
+	return d.entry.proto.End
 }
 
 // whole is a release as it is sent in full, with all that the script may need.
-func (d *sender) whole() conn.Job { return d.site.job(d.script(), d.site.keys.All(), d.args()) }
+func (d *sender) whole() conn.Job { return d.entry.job(d.script(), d.entry.keys.All(), d.args()) }
 
 func (d *sender) job() (conn.Job, bool) {
-	d.site.client.stats.Ends.Add(1)
+	d.entry.client.stats.Ends.Add(1)
 	return d.whole(), true
 }
 
 func (d *sender) answered(sent conn.Attempt, res rueidis.RedisResult) answer {
-	return d.site.use.answered(d, sent, res)
+	return d.entry.use.answered(d, sent, res)
 }
 
 func (d *sender) unsent() {}
 
 // args is what the script for the release of a ticket gets.
 func (d *sender) args() []string {
-	s, r, room := d.site, d.release, d.room[:0]
+	s, r, room := d.entry, d.release, d.room[:0]
 	c := s.client
 	if d.heir != nil {
 		return d.moving()
@@ -177,13 +177,13 @@ func (d *sender) args() []string {
 // moving is what the script gets if the hold is handed over. It may run at any time: it has no effect if the ticket does
 // not hold.
 func (d *sender) moving() []string {
-	c, r := d.site.client, d.release
+	c, r := d.entry.client, d.release
 	token := strconv.FormatUint(r.Ticket.Grant().Token, 10)
 	return []string{r.Text, d.heir.Ticket(), token, "", wire.PhaseFinal, lua.Ever, c.highest(), c.servers.Counted()}
 }
 
 // endFor sends the release of a ticket, on the fast path if it can be.
-func (e *entry) endFor(ctx context.Context, d *sender) rueidis.RedisResult {
+func (e *lockEntry) endFor(ctx context.Context, d *sender) rueidis.RedisResult {
 	servers := e.client.servers
 	if args := e.fast(d); args != nil {
 		j := e.job(d.script(), e.keys.Light(), args)
@@ -198,7 +198,7 @@ func (e *entry) endFor(ctx context.Context, d *sender) rueidis.RedisResult {
 // fast is the arguments of a release on the fast path: the first release of a ticket that holds by the token of its
 // grant. For any other it is nil. A release without a highest token is for a name whose last acquire request did not have
 // to wait: the script then expects that nobody waits.
-func (e *entry) fast(d *sender) []string {
+func (e *lockEntry) fast(d *sender) []string {
 	r := d.release
 	h := r.Ticket.Hold
 	if _, light := e.proto.Light(); !light || h == nil || d.heir != nil || r.Token != 0 || r.Rests || e.client.servers.Counted() != "1" {

@@ -25,7 +25,7 @@ func TestAMessageOfAnotherKindOfPrimitiveIsLeftOut(t *testing.T) {
 	} {
 		for _, text := range texts {
 			c := &client{}
-			s := &site{client: c, id: "me", proto: proto}
+			s := &entry{client: c, id: "me", proto: proto}
 			_, ok := s.heard(text)
 			require.EqualValues(t, 1, c.stats.Forged.Load(), text)
 			require.False(t, ok, text)
@@ -44,8 +44,8 @@ func subscribe(q Queue) {
 }
 
 // entryOf is what a client has of the name of a queue; nil if it has nothing.
-func entryOf(q Queue) *entry {
-	e, _ := q.client.site(q.keys.Site).(*entry)
+func entryOf(q Queue) *lockEntry {
+	e, _ := q.client.entryOf(q.keys.Entry).(*lockEntry)
 	return e
 }
 

@@ -144,7 +144,7 @@ func (q *binding) slot() uint16 { return q.client.servers.SlotOf(q.keys.Lock) }
 
 // Silent reports whether the server does not answer the requests of this client's calls for the name.
 func (q Queue) Silent() bool {
-	s := q.client.site(q.keys.Site)
+	s := q.client.entryOf(q.keys.Entry)
 	return s != nil && s.at().silent()
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // runChecks polls until another poll would find nothing at once.
-func (e *entry) runChecks() {
+func (e *lockEntry) runChecks() {
 	e.mu.Lock()
 	round := e.lock.BeginRound()
 	e.mu.Unlock()
@@ -22,7 +22,7 @@ func (e *entry) runChecks() {
 }
 
 // checkOnce sends one check of a round, takes in the reply, and reports whether another one follows.
-func (e *entry) checkOnce(round *core.Round) (more bool) {
+func (e *lockEntry) checkOnce(round *core.Round) (more bool) {
 	c, n := e.client, e.node()
 	a := n.Attempt(conn.AttemptTime)
 	args := []string{e.id, round.Mode, a.NotAfter, c.highest(), c.servers.Counted()}
@@ -73,7 +73,7 @@ func checkStates(check *core.Check, r *wire.Reply) []core.CheckState {
 
 // look polls, and returns a channel that is closed when another poll would find nothing at once. The caller holds mu, in
 // a turn.
-func (e *entry) look(x *turn) <-chan struct{} {
+func (e *lockEntry) look(x *turn) <-chan struct{} {
 	e.act.Lock()
 	if e.looked == nil {
 		e.looked = make(chan struct{})
@@ -92,25 +92,25 @@ const lookBatch = 160
 
 // A looker is a name that is looked at together with others.
 type looker interface {
-	at() *site
+	at() *entry
 	poll()                           // looks by itself
 	beginLook() []core.Named         // the tickets to look at
 	onLook(l *look, f *core.Failure) // takes in what was seen
 }
 
-func (e *entry) poll() {
+func (e *lockEntry) poll() {
 	x := e.begin()
 	e.lock.Poll(&x.Input)
 	e.end(x)
 }
 
-func (e *entry) beginLook() []core.Named {
+func (e *lockEntry) beginLook() []core.Named {
 	x := e.begin()
 	defer e.end(x)
 	return e.lock.BeginLook(&x.Input)
 }
 
-func (e *entry) onLook(l *look, f *core.Failure) {
+func (e *lockEntry) onLook(l *look, f *core.Failure) {
 	x := e.begin()
 	e.lock.OnLookReply(&x.Input, l.named, l.places, l.check, l.now, l.until, f)
 	e.end(x)
@@ -118,7 +118,7 @@ func (e *entry) onLook(l *look, f *core.Failure) {
 
 // A look is the look at one of several names.
 type look struct {
-	*site
+	*entry
 	of         looker
 	named      []core.Named
 	places     []int
@@ -170,7 +170,7 @@ func (k *looks) together(n *conn.Node, names []looker) {
 	var looks []*look
 	groups := make(map[*lua.Script][]glance, 1)
 	for _, e := range names {
-		l := &look{site: e.at(), of: e, named: e.beginLook()}
+		l := &look{entry: e.at(), of: e, named: e.beginLook()}
 		if len(l.named) == 0 {
 			continue
 		}

@@ -35,7 +35,7 @@ func (h *hold) next(a conn.Attempt) renewal {
 }
 
 // renewal is a renewal as it is sent.
-func (e *entry) renewal(r core.Renewal) renewal {
+func (e *lockEntry) renewal(r core.Renewal) renewal {
 	return renewal{Renewal: r, proto: e.proto, keys: &e.keys, slot: e.slot, who: e.client.who}
 }
 

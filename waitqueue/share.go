@@ -177,7 +177,7 @@ func (q Queue) shareIn(ctx context.Context) *share {
 	if owner == "" {
 		return nil
 	}
-	e, _ := q.client.site(q.keys.Site).(*entry)
+	e, _ := q.client.entryOf(q.keys.Entry).(*lockEntry)
 	if e == nil {
 		return nil
 	}
@@ -190,7 +190,7 @@ func (q Queue) shareIn(ctx context.Context) *share {
 }
 
 // reenter enters a hold once more. It returns nothing where the hold has ended.
-func (e *entry) reenter(ctx context.Context, h *hold, q *binding) (l *lease.Lease, err error) {
+func (e *lockEntry) reenter(ctx context.Context, h *hold, q *binding) (l *lease.Lease, err error) {
 	x := e.begin()
 	entered, err := e.lock.Enter(&x.Input, &h.Hold, q.asks.Kind, h.leases())
 	e.act.Lock()
@@ -253,7 +253,7 @@ func (sh *share) takeOff(ended bool) (todo remainder) {
 		h.beginRelease(x)
 		if ended { // Nobody can wait for the answer, which is no reason to keep the lock.
 			d := &owned{}
-			d.set(&e.site, &d.Release)
+			d.set(&e.entry, &d.Release)
 			e.lock.Unlock(&x.Input, &h.Hold, &d.Release, todo.held)
 			d.Owner = &d.sender
 		}

@@ -342,18 +342,18 @@ func endAtNode(ctx context.Context, n *conn.Node, all []*freeing) (answers []ans
 		for i, f := range batch {
 			ends[i] = &f.sender
 		}
-		answers = append(answers, batch[0].site.client.sendFor(ctx, n, ends, func() {})...)
+		answers = append(answers, batch[0].entry.client.sendFor(ctx, n, ends, func() {})...)
 	}
 	return answers
 }
 
 // endInSlot sends one script that ends holds of one slot.
 func endInSlot(ctx context.Context, all []*freeing) (answers []answer) {
-	c := all[0].site.client
+	c := all[0].entry.client
 	args := []string{c.highest(), c.servers.Counted()}
 	var keys []string
 	for _, f := range all {
-		keys, args = append(keys, f.site.keys.All()...), append(args, f.Text)
+		keys, args = append(keys, f.entry.keys.All()...), append(args, f.Text)
 	}
 	a := conn.Sending()
 	c.stats.Ends.Add(1)

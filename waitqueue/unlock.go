@@ -27,8 +27,8 @@ func (d *sender) stick() {
 
 // sticks returns a channel that is closed once the server refuses a release so.
 func (d *sender) sticks() <-chan struct{} {
-	d.site.act.Lock()
-	defer d.site.act.Unlock()
+	d.entry.act.Lock()
+	defer d.entry.act.Unlock()
 	if d.stuck == nil {
 		d.stuck = make(chan struct{})
 		if d.isStuck {
@@ -146,14 +146,14 @@ func (w *wait) afterEnds(ctx context.Context) error {
 }
 
 // unsettled reports whether a release that an acquire request must follow is not answered yet.
-func (e *entry) unsettled() bool {
+func (e *lockEntry) unsettled() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.followsLocked() > 0
 }
 
 // followsLocked is how many releases, and changes to reading, the client's acquire requests have to follow.
-func (e *entry) followsLocked() int { return len(e.lock.Unlocks()) + len(e.lowers) }
+func (e *lockEntry) followsLocked() int { return len(e.lock.Unlocks()) + len(e.lowers) }
 
 // takeAlong lets releases go before an acquire request.
 func (q *ask) takeAlong(all []*outItem[sender]) {

@@ -198,7 +198,7 @@ type ears struct {
 func (e *ears) Subscribed(conn.Subscriber) bool { return e.hears }
 
 // What a listener has decided under its lock it says without it: perhaps after another has confirmed the channel at the
-// node where the slot has gone, or after its own next connection has. A site that took that for true would be deaf for
+// node where the slot has gone, or after its own next connection has. An entry that took that for true would be deaf for
 // good, as nobody subscribes for it any more.
 func TestALateWordOfAListenerChangesNothing(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ import (
 
 // A watch is a name whose event can be waited for.
 type watch struct {
-	site
+	entry
 	event *event.Event // guarded by mu
 }
 
@@ -123,7 +123,7 @@ func (p *party) register() (*watch, error) {
 	if c.closing {
 		return nil, lease.ErrClosed
 	}
-	w, _ := c.sites[q.keys.Site].(*watch)
+	w, _ := c.entries[q.keys.Entry].(*watch)
 	if w == nil {
 		w = newWatch(c, q)
 		c.useLocked(w)

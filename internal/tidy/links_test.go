@@ -1,13 +1,11 @@
 package tidy
 
 import (
-	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"maps"
 	"net/url"
 	"os"
 	"path"
@@ -285,18 +283,32 @@ func TestANameThatIsNotInItsFileIsFound(t *testing.T) {
 	require.Equal(t, []string{"", "x", ""}, section("\n## A\ny\n## B c\nx\n\n## C", "B c"))
 }
 
-// drawn is the table of layers in a page: what each folder of the core may import.
-func drawn(lines []string) map[string][]string {
-	found := map[string][]string{}
+// drawn is the table of layers in a page: the layer of each folder of the core.
+func drawn(lines []string) map[string]string {
+	found := map[string]string{}
 	for _, l := range lines {
 		cells := strings.Split(l, "|")
-		if len(cells) != 6 || !strings.HasPrefix(strings.TrimSpace(cells[1]), "L") {
+		if len(cells) != 5 || !strings.HasPrefix(strings.TrimSpace(cells[1]), "L") {
 			continue
 		}
 		for _, folder := range quoted(cells[2]) {
-			imports := quoted(cells[4])
-			slices.Sort(imports)
-			found[folder] = imports
+			found[folder] = strings.TrimSpace(cells[1])
+		}
+	}
+	return found
+}
+
+// upward returns the imports that lead from a layer to a higher one, and the folders of the page that are no layer.
+func upward(page map[string]string, layers map[string][]string) (found []string) {
+	for folder, layer := range page {
+		imports, listed := layers[folder]
+		if !listed {
+			found = append(found, folder+" is in no layer")
+		}
+		for _, i := range imports {
+			if page[i] > layer {
+				found = append(found, folder+" imports "+i+", which is above it")
+			}
 		}
 	}
 	return found
@@ -305,23 +317,16 @@ func drawn(lines []string) map[string][]string {
 // TestArchitectureHasTheTableOfLayers leaves out what is below internal/ for tests alone.
 func TestArchitectureHasTheTableOfLayers(t *testing.T) {
 	page := drawn(section(architecture(t), "Packages"))
-	want := maps.Clone(layers)
-	want["headwaiter"] = want["."]
-	delete(want, ".")
-	short := map[string]string{rueidis: "rueidis", uuid: "uuid", ".": "headwaiter"}
-	for folder, imports := range want {
-		if _, shown := page[folder]; !shown && strings.HasPrefix(folder, "internal/") {
-			delete(want, folder)
-			continue
+	page["."] = page["headwaiter"]
+	delete(page, "headwaiter")
+	none(t, upward(page, layers))
+	for folder := range layers {
+		if !strings.HasPrefix(folder, "internal/") {
+			require.NotEmpty(t, page[folder], "%s is in no layer of the page", folder)
 		}
-		var names []string
-		for _, i := range imports {
-			names = append(names, cmp.Or(short[i], i))
-		}
-		slices.Sort(names)
-		want[folder] = names
 	}
-	require.Equal(t, want, page)
-	require.Equal(t, map[string][]string{"a": {"c", "d"}, "b": {"c", "d"}, "e": nil},
-		drawn([]string{"| L1 | `a`, `b` | its `x` | `d`, `c` |", "| L0 | `e` | | |", "| layer | folder | what | may import |", "| `f` | | `g` |"}))
+	require.Equal(t, map[string]string{"a": "L1", "b": "L1", "e": "L0"}, drawn([]string{"| L1 | `a`, `b` | its `x` |", "| L0 | `e` | |", "| layer | folder | what |", "| `f` | `g` |"}))
+	two := map[string]string{"a": "L1", "e": "L0"}
+	require.Empty(t, upward(two, map[string][]string{"a": {"e", "other.org/x"}, "e": nil}))
+	require.Len(t, upward(two, map[string][]string{"e": {"a"}}), 2)
 }

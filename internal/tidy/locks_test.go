@@ -110,7 +110,7 @@ func mutex(x ast.Expr) (mu string, locks, unlocks bool) {
 	return "", false, false
 }
 
-// turns are the methods that begin and end an input of a name (waitqueue/site.go): begin takes its lock, end gives it back, and
+// turns are the methods that begin and end an input of a name (waitqueue/entry.go): begin takes its lock, end gives it back, and
 // endActing gives back act too.
 var turns = map[string][]string{"end": {".mu"}, "endActing": {".mu", ".act"}}
 
@@ -146,7 +146,7 @@ func isTurn(f *ast.FuncDecl) bool {
 		return false
 	}
 	of := types.ExprString(f.Recv.List[0].Type)
-	return of == "*site" && (f.Name.Name == "begin" || turns[f.Name.Name] != nil)
+	return of == "*entry" && (f.Name.Name == "begin" || turns[f.Name.Name] != nil)
 }
 
 // call is a statement that is a call alone, as all locking is.
@@ -417,7 +417,7 @@ func TestALockOfAnotherFunctionIsFound(t *testing.T) {
 	for _, body := range good {
 		require.Empty(t, strays(t, "good.go", "package good; func f() { "+body+" }"), body)
 	}
-	require.Empty(t, strays(t, "good.go", "package good; func (s *site) forgetLocked() { s.endLocked() }"))
+	require.Empty(t, strays(t, "good.go", "package good; func (s *entry) forgetLocked() { s.endLocked() }"))
 }
 
 // What a comment says of a lock that its caller has taken, the name says too: then the calls are looked at. Only the

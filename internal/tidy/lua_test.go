@@ -217,8 +217,8 @@ func TestAsksAndEndsHaveOneSender(t *testing.T) {
 
 func TestAnotherSenderIsFound(t *testing.T) {
 	const source = `package x
-func (c *client) again(s *site) { run(s.proto.Ask) }
-func (s *site) none() bool { return s.proto.Ask == nil }`
+func (c *client) again(s *entry) { run(s.proto.Ask) }
+func (s *entry) none() bool { return s.proto.Ask == nil }`
 	file := kit.Got(parser.ParseFile(token.NewFileSet(), "x.go", source, 0))(t)
 	require.Equal(t, []string{"*client.again"}, uttered([]*ast.File{file}, "proto.Ask"))
 }

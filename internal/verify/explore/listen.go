@@ -21,7 +21,7 @@ func (c *client) subscribe() {
 	}
 }
 
-// confirmed is site.Confirmed. A connection that is replaced ends with that, and what is still on it.
+// confirmed is entry.Confirmed. A connection that is replaced ends with that, and what is still on it.
 func (c *client) confirmed() {
 	w := c.world
 	if c.again {
@@ -50,7 +50,7 @@ func (c *client) nonce() string {
 	}
 }
 
-// unheard is listener.silence and site.Unheard: the connection that subscribes is gone, and another one is made.
+// unheard is listener.silence and entry.Unheard: the connection that subscribes is gone, and another one is made.
 func (c *client) unheard() {
 	c.hangUp()
 	c.input(func(x *core.Input) { c.lock.OnUnsubscribed(x) })

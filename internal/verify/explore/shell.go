@@ -26,7 +26,7 @@ var (
 	errRefuse = errors.New("refused")
 )
 
-// input gives the core one input and performs its effects: site.begin and site.end.
+// input gives the core one input and performs its effects: entry.begin and entry.end.
 // It reports whether that led to more than a timer.
 func (c *client) input(do func(x *core.Input)) (more bool) {
 	x := &core.Input{Now: c.world.now}
@@ -56,7 +56,7 @@ func (c *client) sends(t *core.Ticket) bool {
 		slices.ContainsFunc(c.replies, is) || slices.ContainsFunc(c.failed, is)
 }
 
-// perform is site.perform, entry.do and hold.do.
+// perform is entry.perform, lockEntry.do and hold.do.
 func (c *client) perform(e *core.Effect) {
 	w := c.world
 	var k *call
