@@ -37,9 +37,9 @@ type Protocol struct {
 	Latest bool
 }
 
-// Light reports whether asks, and ends, can come without all keys: see [Unusual]. Such an end reckons from the token of
+// FastPath reports whether asks, and ends, can come without all keys: see [Fallback]. Such an end reckons from the token of
 // the grant, so the token of a hold must not have risen since, as it may with Redlock.
-func (p *Protocol) Light() (asks, ends bool) {
+func (p *Protocol) FastPath() (asks, ends bool) {
 	return p.Ask == Fairlock.Ask, p.End == Fairlock.End && p.Renew == Fairlock.Renew
 }
 
@@ -175,8 +175,8 @@ func (p *Protocol) Keys(prefix, name string) Keys {
 // All returns the keys in the order in which the scripts want them.
 func (k Keys) All() []string { return k.all }
 
-// Light returns the keys of a request that will do in the usual case.
-func (k Keys) Light() []string { return k.all[:2] }
+// FastPath returns the keys of a request that will do in the usual case.
+func (k Keys) FastPath() []string { return k.all[:2] }
 
 // Renewed returns the keys that a renewal wants. They exist while something is held: a script with an
 // absent key is refused while a slot moves.

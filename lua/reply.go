@@ -78,8 +78,8 @@ func (s *Script) decode(m rueidis.RedisMessage) (wire.Tuple, error) {
 	return r, fmt.Errorf("lua: %s: reply of %d fields", s.Name, len(fields))
 }
 
-// Unusual reports whether a request without all keys was not enough, and has changed nothing.
-func Unusual(res rueidis.RedisResult) bool {
+// Fallback reports whether a request without all keys was not enough, and has changed nothing.
+func Fallback(res rueidis.RedisResult) bool {
 	m, err := res.ToMessage()
 	if err != nil || !m.IsInt64() {
 		return false

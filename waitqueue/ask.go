@@ -171,7 +171,7 @@ func (w *wait) fill(q *ask) {
 	}
 	mode := bound(q.Limit).mode(q.Mode)
 	place, head := strconv.FormatInt(q.Acquire.Arrival, 10), strconv.FormatInt(t.queue.terms.headStart(), 10)
-	if light, _ := e.proto.Light(); light {
+	if fast, _ := e.proto.FastPath(); fast {
 		q.args = append(q.room[:0], q.Text, mode, q.attempt.NotAfter, "", place, head, c.servers.Counted(), phase)
 		tells := c.minToken.Load() > uint64(max(lua.SentBy(q.attempt.Latest), 0))
 		if q.Acquire.Arrival == 0 && t.queue.terms.headStart() == 0 && phase == wire.PhaseHeld && q.usual {
@@ -201,7 +201,7 @@ func (w *wait) askFor(sluggish *conn.Node, q *ask) rueidis.RedisResult {
 	}
 	if q.fast > 0 && sluggish == nil {
 		// It ends no hold, so it has nothing to add to a history.
-		if res := servers.RunBehind(ctx, ahead, script, e.keys.Light(), q.args[:q.fast]...); !lua.Unusual(res) {
+		if res := servers.RunBehind(ctx, ahead, script, e.keys.FastPath(), q.args[:q.fast]...); !lua.Fallback(res) {
 			return res
 		}
 		ahead = nil

@@ -162,7 +162,7 @@ func (d *sender) args() []string {
 		room = nil // A request that was not answered may still read those of before.
 	}
 	args := append(room, r.Text, strconv.FormatUint(r.Token, 10), c.highest(), c.servers.Counted())
-	if light, _ := s.proto.Light(); light {
+	if fast, _ := s.proto.FastPath(); fast {
 		args[1], args[2] = args[2], args[1]
 	}
 	switch note := r.Note(); {
@@ -186,8 +186,8 @@ func (d *sender) moving() []string {
 func (e *lockEntry) endFor(ctx context.Context, d *sender) rueidis.RedisResult {
 	servers := e.client.servers
 	if args := e.fast(d); args != nil {
-		j := e.job(d.script(), e.keys.Light(), args)
-		if res := servers.RunFor(ctx, j.Script, j.Keys, j.Args...); !lua.Unusual(res) {
+		j := e.job(d.script(), e.keys.FastPath(), args)
+		if res := servers.RunFor(ctx, j.Script, j.Keys, j.Args...); !lua.Fallback(res) {
 			return res
 		}
 	}
@@ -201,7 +201,7 @@ func (e *lockEntry) endFor(ctx context.Context, d *sender) rueidis.RedisResult {
 func (e *lockEntry) fast(d *sender) []string {
 	r := d.release
 	h := r.Ticket.Hold
-	if _, light := e.proto.Light(); !light || h == nil || d.heir != nil || r.Token != 0 || r.Rests || e.client.servers.Counted() != "1" {
+	if _, fast := e.proto.FastPath(); !fast || h == nil || d.heir != nil || r.Token != 0 || r.Rests || e.client.servers.Counted() != "1" {
 		return nil
 	}
 	args, note := append(d.room[:0], r.Text), r.Note()

@@ -98,12 +98,12 @@ func (h host) lightly(k lua.Keys, history int, r Request) (reply wire.Tuple, ok 
 	var args []string
 	switch r := r.(type) {
 	case Ask:
-		if !r.Light {
+		if !r.FastPath {
 			return reply, false, nil
 		}
 		ticket, args, history = r.Ticket, r.Lightly(), 0 // It ends no hold.
 	case End:
-		if !r.Light {
+		if !r.FastPath {
 			return reply, false, nil
 		}
 		ticket, args = r.Ticket, r.Lightly()
@@ -114,7 +114,7 @@ func (h host) lightly(k lua.Keys, history int, r Request) (reply wire.Tuple, ok 
 	if err != nil {
 		return reply, false, err
 	}
-	reply, err = r.Script().Tuple(h.Call(historic(k, history, r.Script(), k.Light(), args)))
+	reply, err = r.Script().Tuple(h.Call(historic(k, history, r.Script(), k.FastPath(), args)))
 	if err != nil || reply.Status != wire.MoreKeys {
 		h.light.answered++
 		lease, grant := wire.TicketTerms(ticket)

@@ -8,7 +8,7 @@ const sentBy = 2997 * stage.Millisecond
 
 // seen is the highest token that the client has seen.
 func (r Ask) seen() int64 {
-	if r.Light && r.Floor == 0 {
+	if r.FastPath && r.Floor == 0 {
 		return r.NotAfter - sentBy
 	}
 	return r.Floor

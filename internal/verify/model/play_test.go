@@ -112,7 +112,7 @@ func (p *player) build(s step) Request {
 		if s.Mode != wire.Try {
 			r.Bound = t.Bound
 		}
-		r.Light = r.Arrival == 0 && r.Head == 0 && !s.Blank && !s.Final && s.Choice%2 == 0
+		r.FastPath = r.Arrival == 0 && r.Head == 0 && !s.Blank && !s.Final && s.Choice%2 == 0
 		r.Busy = s.Choice%4 == 0
 		return r
 	case line.OpEnd:
@@ -129,7 +129,7 @@ func (p *player) build(s step) Request {
 		r := End{Ticket: t.Text, Token: max(token, 0), Floor: floor, Uncounted: s.Blank, Note: note, Above: t.Token}
 		known := p.before.owner() != t.Text || p.before.number("token") == t.Token
 		r.Rests = s.Rests
-		r.Light = r.Token == 0 && !r.Rests && !s.Blank && known && floor < p.Now+line.ForgedAhead && s.Size%2 == 0
+		r.FastPath = r.Token == 0 && !r.Rests && !s.Blank && known && floor < p.Now+line.ForgedAhead && s.Size%2 == 0
 		return r
 	case line.OpRenew:
 		if owner := p.Find(p.before.owner()); owner != nil && s.Choice > 2 {
@@ -192,7 +192,7 @@ func (p *player) renumber(t *line.Slot, s step) {
 // request sends one request to both and compares what comes of it.
 func (p *player) request(r Request, s step) error {
 	if end, ok := r.(End); ok && s.Op == line.OpRepeat {
-		end.Light = false // The token that it reckons from may be another by now.
+		end.FastPath = false // The token that it reckons from may be another by now.
 		r = end
 	}
 	reply, err := p.send(r)

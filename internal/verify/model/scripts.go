@@ -25,8 +25,8 @@ type Ask struct {
 	Phase     string
 	Bound     *line.Bound // of a ticket that never had a place, if it has one
 
-	Light bool // without all keys, if that will do
-	Busy  bool // and without thinking that the lock is free
+	FastPath bool // without all keys, if that will do
+	Busy     bool // and without thinking that the lock is free
 }
 
 // An End is a request of fairlock/end.
@@ -38,8 +38,8 @@ type End struct {
 	Note      string
 	Rests     bool // it was used: the name stays taken for as long as its renewal has said
 
-	Light bool  // without all keys, if that will do
-	Above int64 // and with this token of its hold, from which the floor is told
+	FastPath bool  // without all keys, if that will do
+	Above    int64 // and with this token of its hold, from which the floor is told
 }
 
 // A Renew is a request of fairlock/renew.
@@ -101,7 +101,7 @@ func (Ask) Script() *lua.Script { return lua.Fairlock.Ask }
 // Args returns what the script gets.
 func (r Ask) Args() []string {
 	args := stage.Args(r.Ticket, r.Bound.Mode(r.Mode), r.NotAfter, r.Floor, r.Arrival, r.Head, !r.Uncounted, r.Phase)
-	if r.Light && r.Floor == 0 {
+	if r.FastPath && r.Floor == 0 {
 		args[3] = "" // Left out there, and here too.
 	}
 	return args
