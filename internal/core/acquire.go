@@ -181,11 +181,11 @@ func (l *Lock) note(x *Input, t *Ticket, f *Failure) {
 
 // requestDone notes the end of an acquire request or a check that named a ticket by that text.
 func (l *Lock) requestDone(x *Input, t *Ticket, text string, a Attempt, f *Failure) {
-	if t.Lost(a, f) {
+	if t.NoteDoubt(a, f) {
 		if text != t.Text {
 			l.releaseUnknown(x, text, a.Expires, t.Inherits)
 		}
-		l.Lost(x) // It may have told of a grant to another ticket of this client.
+		l.ReplyLost(x) // It may have told of a grant to another ticket of this client.
 	}
 	l.undo(x, t, f.Err == nil)
 }

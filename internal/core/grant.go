@@ -209,7 +209,7 @@ func (l *Lock) BeginConfirm(x *Input, t *Ticket, sent time.Time, aged bool) (r R
 // than the call wants have acknowledged the hold. left is how much longer the server must run to be old enough.
 func (l *Lock) OnConfirmReply(x *Input, t *Ticket, sent *Renewal, a Attempt, r *wire.Reply, f *Failure, short error, left time.Duration) {
 	if f.Err != nil {
-		if sent.Stays && f.Lost() {
+		if sent.Stays && f.InDoubt() {
 			t.inDoubt = times.Later(t.inDoubt, a.Expires)
 		}
 		if !t.passes(f) {

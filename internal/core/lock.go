@@ -61,8 +61,8 @@ type Failure struct {
 	Mendable bool  // it passes, or somebody can mend the server
 }
 
-// Lost reports whether the request may have run, or may run yet.
-func (f *Failure) Lost() bool { return f.Err != nil && !f.Answered && !f.Unsent }
+// InDoubt reports whether the request may have run, or may run yet.
+func (f *Failure) InDoubt() bool { return f.Err != nil && !f.Answered && !f.Unsent }
 
 // Register makes a ticket known before anything is sent for it (R8).
 func (l *Lock) Register(t *Ticket) { l.tickets.Add(t) }

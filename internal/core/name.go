@@ -40,9 +40,9 @@ func (n *Name) CheckAt(x *Input, at time.Time) {
 	n.Arm(x, n.NextCheck)
 }
 
-// Lost schedules a check, because a reply was lost. The same check serves all replies that are lost before it. After failed
+// ReplyLost schedules a check, because a reply was lost. The same check serves all replies that are lost before it. After failed
 // checks it is later.
-func (n *Name) Lost(x *Input) {
+func (n *Name) ReplyLost(x *Input) {
 	n.lostBy = times.First(n.lostBy, x.Now.Add(x.Backoff(1+n.Failures)))
 	n.Arm(x, n.lostBy)
 }

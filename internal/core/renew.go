@@ -271,7 +271,7 @@ func (l *Lock) extend(x *Input, h *Hold, u Until) {
 func (l *Lock) OnRenewed(x *Input, h *Hold, sent *Renewal, a Attempt, r *wire.Reply, f *Failure, v Leases) {
 	t := h.Ticket
 	h.renewing, h.kept = false, sent.Kept
-	if f.Lost() {
+	if f.InDoubt() {
 		h.inDoubt = times.Later(h.inDoubt, a.Expires.Add(sent.Lasts))
 		if !sent.Final && sent.Lasts < t.Renewal { // Also of a hold that was taken up since.
 			h.short = a.Expires

@@ -31,9 +31,9 @@ var errUnanswered = Unconfirmed(ErrNoAnswer)
 // Send notes that an acquire request or a check is sent that names the call.
 func (c *Call) Send() { c.inflight++ }
 
-// Lost notes that such a request may still run, if it was lost, and reports that.
-func (c *Call) Lost(a Attempt, f *Failure) bool {
-	if !f.Lost() {
+// NoteDoubt notes that such a request may still run, if it was lost, and reports that.
+func (c *Call) NoteDoubt(a Attempt, f *Failure) bool {
+	if !f.InDoubt() {
 		return false
 	}
 	if c.unanswered.IsZero() {
@@ -151,7 +151,7 @@ func (c *Call) Repeat(x *Input, d *Release) {
 
 // Retry sends a release again that was not answered, for as long as that can help. Else it returns why it is given up.
 func (d *Release) Retry(x *Input, f *Failure) error {
-	d.unsure = d.unsure || f.Lost()
+	d.unsure = d.unsure || f.InDoubt()
 	d.Tries++
 	if d.until.IsZero() {
 		d.until = times.Later(x.Now.Add(releaseTime), d.held)

@@ -313,8 +313,8 @@ func (e *Event) OnMessage(x *core.Input, generation int64, open bool, broken fun
 
 // requestDone notes that a request or a check is over that named a waiter.
 func (e *Event) requestDone(x *core.Input, w *Waiter, a core.Attempt, f *core.Failure) {
-	if w.Lost(a, f) {
-		e.Name.Lost(x)
+	if w.NoteDoubt(a, f) {
+		e.ReplyLost(x)
 	}
 	e.undo(x, w, f.Err == nil)
 }
