@@ -261,13 +261,13 @@ func TestAChangeThatBreaksUsersIsFound(t *testing.T) {
 	file := filepath.Join(copied, "lease", "lease.go")
 	code, err := os.ReadFile(file)
 	require.NoError(t, err)
-	const token = "func (l *Lease) Token() uint64"
-	require.Contains(t, string(code), token)
-	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(string(code), token, "func (l *Lease) Number() uint64", 1)), 0o600))
+	const shared = "func (l *Lease) Shared() bool"
+	require.Contains(t, string(code), shared)
+	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(string(code), shared, "func (l *Lease) Divided() bool", 1)), 0o600))
 	for _, next := range []string{"v0.1.0", "v0.1.1"} {
 		said, err = api(next)
 		require.Error(t, err, "a method is gone")
-		require.Contains(t, said, "Lease).Token")
+		require.Contains(t, said, "Lease).Shared")
 	}
 	said, err = api("v0.2.0")
 	require.NoError(t, err, "a new minor version may: %s", said)
