@@ -63,7 +63,7 @@ faults: servers ## processes and servers in trouble, clusters, failovers
 examples: servers ## each example as a program of its own
 	$(GOTEST) $(ARGS) $$(go list $(ALL) | grep -E '$(EXAMPLES)' | grep -v -E '$(ENGINES)')
 
-steady: ## run a target again and again beside load: is any test red by chance? ARGS="test 20"
+steady: ## run a target again and again under load: is any test red by chance? ARGS="test 20"
 	scripts/steady $(ARGS)
 
 test-engines: servers bench-redisson ## the adapters to etcd, ZooKeeper, Postgres and MariaDB, and all rivals, on real servers; fetches those that are missing
@@ -78,7 +78,7 @@ test-console: redis ## the console in a browser; fetches Chromium where it is mi
 	@scripts/need chromium
 	$(GOTEST) $$(go list $(ALL) | grep -E '$(BROWSER)') $(ARGS)
 
-servers: redis ## fetch what the suite needs beside Go, if it is missing: redis-server, Postgres, a C compiler
+servers: redis ## fetch what the suite needs except Go, if it is missing: redis-server, Postgres, a C compiler
 	@scripts/need postgres gcc
 
 redis:
@@ -94,7 +94,7 @@ lint: ## formatting and go vet
 house: ## the rules of the house: layers, circles, links, code and commands in pages, examples
 	$(GOTEST) $(ARGS) $$(go list $(ALL) | grep -E '$(HOUSE)')
 
-shape: redis ## what one contended Lock runs, circles, lines and words, at commit REV (default: before the cores) and now, beside the goals; ARGS=-functions names what runs
+shape: redis ## what one contended Lock runs, circles, lines and words, at commit REV (default: before the cores) and now, with the goals; ARGS=-functions names what runs
 	go run ./internal/tidy/shape/cmd $(if $(REV),-base $(REV)) $(ARGS)
 
 bench: redis $(if $(ARGS),,bench-redisson) ## compare this with its rivals in pairs: writes docs/benchmarks.md, what other pages have of it, and the base line; ARGS="--help"
@@ -207,7 +207,7 @@ shell: ## check the shell scripts
 	shellcheck scripts/api scripts/check scripts/having scripts/need scripts/profile scripts/release scripts/server scripts/spell scripts/steady .ci/run
 
 # The core's go.mod says which Go it promises to work with; the toolchain is fetched where it is not here. The modules
-# that promise the same are in a workspace of their own: that of the tree is as new as the newest needs.
+# that promise the same are in a workspace of their own: the workspace of the tree is as new as the newest module needs.
 OLDEST_GO := $(shell sed -n 's/^go //p' go.mod)
 
 oldest-go: servers ## the tests of the core, and of each module that promises the same Go, with that Go
@@ -244,4 +244,4 @@ release-notes: ## write what CHANGELOG.md says of VERSION=vX.Y.Z to dist/notes.m
 release-test: ## release a copy of this repository, and build a stranger's module against each
 	cd internal/release && GOWORK=off go vet ./... && GOWORK=off go test -count=1 -timeout 30m $(ARGS) ./...
 
-release-check: lint platforms staticcheck vuln spell workflows shell api sbom release-test oldest-go ## all that is checked before a release, beside the tests
+release-check: lint platforms staticcheck vuln spell workflows shell api sbom release-test oldest-go ## all that is checked before a release, except the tests

@@ -207,7 +207,7 @@ func TestAnInnerCallEntersTheHold(t *testing.T) {
 
 func TestALockIsLeftWhateverHappens(t *testing.T) {
 	t.Parallel()
-	kit.Beside(t, "the work is done", func(t *testing.T) {
+	kit.Parallel(t, "the work is done", func(t *testing.T) {
 		s := begin(t, "lock")
 		s.run(s.start(), s.start())
 		require.Len(t, s.said("^shipped$"), 2)
@@ -215,7 +215,7 @@ func TestALockIsLeftWhateverHappens(t *testing.T) {
 		tokens := s.said(`^shipping with token (\d+)$`)
 		require.Len(t, slices.Compact(tokens), 2)
 	})
-	kit.Beside(t, "the lock is lost", func(t *testing.T) {
+	kit.Parallel(t, "the lock is lost", func(t *testing.T) {
 		s := begin(t, "lock")
 		orders := fairlock.New(s.client(), "orders:42")
 		held := kit.Got(orders.Lock(t.Context()))(t)
@@ -228,7 +228,7 @@ func TestALockIsLeftWhateverHappens(t *testing.T) {
 		s.inOrder("^shipping", "not shipped: lease lost: ")
 		require.Empty(t, s.said("^shipped$"))
 	})
-	kit.Beside(t, "it is terminated", func(t *testing.T) {
+	kit.Parallel(t, "it is terminated", func(t *testing.T) {
 		s := begin(t, "lock")
 		orders := fairlock.New(s.client(), "orders:42")
 		works := s.start()
@@ -248,7 +248,7 @@ func TestALockIsLeftWhateverHappens(t *testing.T) {
 		require.NoError(t, err, "it is gone and holds")
 		kit.Release(t, held)
 	})
-	kit.Beside(t, "it waits for too long", func(t *testing.T) {
+	kit.Parallel(t, "it waits for too long", func(t *testing.T) {
 		s := begin(t, "lock")
 		held := kit.Got(fairlock.New(s.client(), "orders:42").Lock(t.Context()))(t)
 		require.Error(t, s.start().Wait())

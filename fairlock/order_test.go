@@ -190,7 +190,7 @@ func TestAnAskThatWasSentADayAheadOfTheClockGetsATokenAboveAllThatCount(t *testi
 func TestClientsAndServerNeedNotAgreeOnTheTime(t *testing.T) {
 	t.Parallel()
 	for _, apart := range []time.Duration{-10 * 365 * 24 * time.Hour, -time.Hour, time.Hour, 10 * 365 * 24 * time.Hour} {
-		kit.Beside(t, apart.String(), func(t *testing.T) {
+		kit.Parallel(t, apart.String(), func(t *testing.T) {
 			s := redistest.Mini(t)
 			s.Miniredis().SetTime(time.Now().Add(apart))
 			m, other := dialMutex(t, s), dialMutex(t, s)

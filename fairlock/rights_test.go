@@ -248,7 +248,7 @@ func TestATicketThatIsPutBackDoesNotStayForEver(t *testing.T) {
 func TestAWaiterWhoseChannelsAreTakenGetsInByItsOwnChecks(t *testing.T) {
 	t.Parallel()
 	for _, rules := range [][]string{{"resetchannels"}, {"-subscribe", "-unsubscribe"}, {"-pubsub"}} {
-		kit.Beside(t, rules[0], func(t *testing.T) {
+		kit.Parallel(t, rules[0], func(t *testing.T) {
 			s := newWard(t)
 			m := s.member(t)
 			l := hold(t, s.free)
@@ -269,7 +269,7 @@ func TestAWaiterWhoseChannelsAreTakenGetsInByItsOwnChecks(t *testing.T) {
 func TestAUserThatMayDoNothingAnyMoreIsToldAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, rule := range []string{"-evalsha", "-@all", "resetkeys"} {
-		kit.Beside(t, rule, func(t *testing.T) {
+		kit.Parallel(t, rule, func(t *testing.T) {
 			s := newWard(t)
 			holder, waiter := s.member(t, headwaiter.WithLease(2*time.Second)), s.member(t)
 			l := hold(t, holder)

@@ -48,7 +48,7 @@ func TestAServerThatCannotKeepLocksIsRefused(t *testing.T) {
 		{"Garnet", map[string]string{"INFO": "garnet_version:1.0.90\r\nredis_version:7.4.3\r\n"},
 			"its scripts lock no keys unless"},
 	} {
-		kit.Beside(t, c.name, func(t *testing.T) {
+		kit.Parallel(t, c.name, func(t *testing.T) {
 			s := redistest.Mini(t)
 			for command, text := range c.answers {
 				s.Answer(command, text)
@@ -324,7 +324,7 @@ func TestAnyRefusalOfHelloIsTakenForRESP2(t *testing.T) {
 		"-ERR Command is not available",
 	} {
 		for _, always := range []bool{false, true} {
-			kit.Beside(t, fmt.Sprint(refusal, always), func(t *testing.T) {
+			kit.Parallel(t, fmt.Sprint(refusal, always), func(t *testing.T) {
 				m := faults.Imitate(t, s.Addr(), func(words []string) (string, bool) {
 					return refusal, words[0] != "HELLO"
 				})

@@ -201,7 +201,7 @@ func TestEveryKindIsSeenAndLostAtRoundTimes(t *testing.T) {
 		return multilock.New(c, []string{"orders"}).Lock(context.Background())
 	}
 	for kind, take := range takes {
-		kit.Beside(t, kind, func(t *testing.T) {
+		kit.Parallel(t, kind, func(t *testing.T) {
 			atEach(t, func(t *testing.T, s *headwaitertest.Server) {
 				c, other, third := s.Client(t), s.Client(t), s.Client(t)
 				began := time.Now()
@@ -263,7 +263,7 @@ func bubble(t *testing.T, run func(t *testing.T, s *headwaitertest.Server)) {
 func both(t *testing.T, run func(t *testing.T, s *headwaitertest.Server)) {
 	t.Parallel()
 	t.Run("in a bubble", func(t *testing.T) { bubble(t, run) })
-	kit.Beside(t, "by the clock on the wall", func(t *testing.T) { run(t, headwaitertest.Start(t)) })
+	kit.Parallel(t, "by the clock on the wall", func(t *testing.T) { run(t, headwaitertest.Start(t)) })
 }
 
 // length is the lease of the locks here: as short as outside a bubble it may be on a busy machine.

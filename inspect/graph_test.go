@@ -224,7 +224,7 @@ func TestDeadlocksAreNamed(t *testing.T) {
 		{"a client that waits for itself behind a cycle", []int64{1, 1, 1}, "A0 B1 C2 A1 B0 C0", "[A1 B0]", 3},
 		{"a small request behind a large one", []int64{3, 1}, "A0*2 C1 B0*3 C0 A1", "[A1 C0]", 3},
 	} {
-		kit.Beside(t, x.what, func(t *testing.T) {
+		kit.Parallel(t, x.what, func(t *testing.T) {
 			b := boardOf(asks(newCrowd(x.limits...), x.asks))
 			stuck := b.stuck(t)
 			require.Len(t, stuck, x.stuck)

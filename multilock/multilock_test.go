@@ -223,7 +223,7 @@ func TestCallsForOverlappingNamesDoNotWaitForEachOther(t *testing.T) {
 func TestLostRepliesAreMadeGood(t *testing.T) {
 	s := kit.Start(t)
 	for _, script := range []*lua.Script{lua.MultiAsk, lua.MultiEnd} {
-		kit.Beside(t, script.Name, func(t *testing.T) {
+		kit.Parallel(t, script.Name, func(t *testing.T) {
 			p := kit.Proxy(t, s)
 			c, other, all := kit.Dial(t, s, kit.Through(p)), kit.Dial(t, s), names(t, 3)
 			m := multilock.New(c, all)

@@ -142,7 +142,7 @@ func TestARiseThatFailsTakesNoVoteFromAHold(t *testing.T) {
 // A release ends the lease first, and takes the votes then. Between these the votes of a quorum are lost.
 func TestAReleaseThatMeetsTheLossOfTheQuorumSaysSo(t *testing.T) {
 	for _, left := range []int{1, 0} {
-		kit.Beside(t, fmt.Sprintf("%d left", left), func(t *testing.T) {
+		kit.Parallel(t, fmt.Sprintf("%d left", left), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := step(t, 0, 10, 10, 10)
 				require.NotNil(t, c.judged())

@@ -91,7 +91,7 @@ func anew(t *testing.T, n, restarted int) (all []*redistest.Server, p []*faults.
 func TestAForceFreesTheVotesThatNodesHaveGivenAnew(t *testing.T) {
 	t.Parallel()
 	for _, restarted := range []int{2, 3} {
-		kit.Beside(t, fmt.Sprint(restarted), func(t *testing.T) {
+		kit.Parallel(t, fmt.Sprint(restarted), func(t *testing.T) {
 			all, _, held, other := anew(t, 3, restarted)
 			require.ErrorIs(t, kit.Err(other.ForceRelease(soon(t), held.Token()+1)), lease.ErrOtherToken)
 			require.NoError(t, held.Context().Err())
@@ -133,7 +133,7 @@ func TestTokensFollowNoClockThatIsFarAhead(t *testing.T) {
 		"days":        {3, 1, 3 * 24 * time.Hour},
 		"two of five": {5, 2, 3 * time.Hour},
 	} {
-		kit.Beside(t, name, func(t *testing.T) {
+		kit.Parallel(t, name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := bubble(t, x.nodes)
 				for i := range x.wrong {
@@ -209,7 +209,7 @@ func empty(t *testing.T, all []*redistest.Server) {
 func TestR3ANodeThatCameUpWithoutItsDataHasNoVoteBeforeALeaseIsOver(t *testing.T) {
 	t.Parallel()
 	for _, safe := range []bool{true, false} {
-		kit.Beside(t, fmt.Sprintf("safe restart %v", safe), func(t *testing.T) {
+		kit.Parallel(t, fmt.Sprintf("safe restart %v", safe), func(t *testing.T) {
 			all, proxies, connect := behind(t, 5)
 			options := []redlock.Option{headwaiter.WithLease(4 * time.Second), redlock.WithTimeout(timeout)}
 			if !safe {
@@ -241,7 +241,7 @@ func soon(t *testing.T) context.Context { return kit.Within(t, kit.Patience) }
 func TestR4OneClockThatIsOffByALeaseLetsNobodyIn(t *testing.T) {
 	t.Parallel()
 	for _, jump := range []time.Duration{2 * lasts, -2 * lasts} {
-		kit.Beside(t, jump.String(), func(t *testing.T) {
+		kit.Parallel(t, jump.String(), func(t *testing.T) {
 			clock := redistest.NewClock(t)
 			all := append(servers(t, 4), redistest.Start(t, redistest.WithClock(clock)))
 			options := []redlock.Option{headwaiter.WithLease(lasts), redlock.WithTimeout(timeout)}

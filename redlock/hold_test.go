@@ -165,7 +165,7 @@ func TestAHoldWhoseWorkStallsEndsOnTime(t *testing.T) {
 
 func TestOneAndSevenNodes(t *testing.T) {
 	for _, n := range []int{1, 2, 4, 7} {
-		kit.Beside(t, string(rune('0'+n)), func(t *testing.T) {
+		kit.Parallel(t, string(rune('0'+n)), func(t *testing.T) {
 			all := servers(t, n)
 			a, b := mutex(t, dial(t, all)), mutex(t, dial(t, all))
 			l := kit.Got(a.Lock(soon(t)))(t)
@@ -187,7 +187,7 @@ func TestAnEmbeddedServerIsANodeToo(t *testing.T) {
 // Two quorums meet in one node, and it is another whose clock is ahead that gives the first its token.
 func TestR6TokensRiseOverQuorumsWhoseClocksAreApart(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
-		kit.Beside(t, name, func(t *testing.T) {
+		kit.Parallel(t, name, func(t *testing.T) {
 			clock := redistest.NewClock(t)
 			clock.Shift(ahead)
 			all := append([]*redistest.Server{redistest.Start(t, redistest.WithClock(clock))}, servers(t, 4)...)

@@ -250,7 +250,7 @@ func (b *nodes) heal() {
 // machine is.
 func TestR1AMinorityInTroubleCostsNobodyMoreThanOneAndAHalfTimeouts(t *testing.T) {
 	for name, ail := range ailments {
-		kit.Beside(t, name, func(t *testing.T) {
+		kit.Parallel(t, name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := bubble(t, 5)
 				options := []redlock.Option{redlock.WithTimeout(timeout), headwaiter.WithLease(lasts)}
@@ -288,7 +288,7 @@ func TestR2AMajorityThatIsSilentIsAnErrorWithinFourTimeouts(t *testing.T) {
 		if name == "empty after a restart" {
 			continue // They answer.
 		}
-		kit.Beside(t, name, func(t *testing.T) {
+		kit.Parallel(t, name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := bubble(t, 5)
 				m := mutex(t, b.connect(), redlock.WithTimeout(timeout), headwaiter.WithLease(lasts))
@@ -323,7 +323,7 @@ func TestAForceAndAReleaseWaitForSilentNodesOnceAndTwiceATimeout(t *testing.T) {
 		if name == "empty after a restart" {
 			continue // They answer.
 		}
-		kit.Beside(t, name, func(t *testing.T) {
+		kit.Parallel(t, name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := bubble(t, 5)
 				options := []redlock.Option{redlock.WithTimeout(timeout), headwaiter.WithLease(lasts)}

@@ -30,7 +30,7 @@ func TestTheCommandDiesWithHeadwaiter(t *testing.T) {
 // children of those that have ended, and nobody else sees to them.
 func asParent(t *testing.T, run func(t *testing.T, execute func(server *redistest.Server, args ...string) *shell)) {
 	for name, attr := range map[string]*syscall.SysProcAttr{"as process 1": firstProcess(t), "as any process": nil} {
-		kit.Beside(t, name, func(t *testing.T) {
+		kit.Parallel(t, name, func(t *testing.T) {
 			run(t, func(server *redistest.Server, args ...string) *shell {
 				cmd := exec.Command(program, append([]string{"exec", "orders", "--redis", urlOf(server)}, args...)...)
 				if attr != nil {

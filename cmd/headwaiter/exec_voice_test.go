@@ -75,7 +75,7 @@ func launchMute(t *testing.T, server *redistest.Server, errs *os.File, args ...s
 func TestAForcedReleaseStopsTheCommandWhereNothingCanBeSaid(t *testing.T) {
 	t.Parallel()
 	for name, errs := range map[string]func(*testing.T) *os.File{"a full pipe": full, "a closed pipe": closed} {
-		kit.Beside(t, name, func(t *testing.T) {
+		kit.Parallel(t, name, func(t *testing.T) {
 			server := redistest.Start(t)
 			force := func(s *shell) {
 				client := kit.Dial(t, server)

@@ -108,7 +108,7 @@ func TestAClassFunctionThatPanicsHurtsNobody(t *testing.T) {
 func TestAClassThatNoLabelCanHaveIsNone(t *testing.T) {
 	t.Parallel()
 	for name, class := range map[string]string{"bytes": "a\xffb", "a book": strings.Repeat("x", 1000)} {
-		kit.Beside(t, name, func(t *testing.T) {
+		kit.Parallel(t, name, func(t *testing.T) {
 			c := prometheus.NewCollector(prometheus.Options{Class: func(string) string { return class }})
 			tell(c, handOff("a"))
 			found := scrape(t, c)

@@ -131,7 +131,7 @@ func TestEachMomentIsCountedWhereItBelongs(t *testing.T) {
 		{"what a later version tells", []told{asked}, told{Moment: 99}, values{}},
 		{"what a later version tells of a name", []told{asked}, told{Moment: 999}, values{}},
 	} {
-		kit.Beside(t, c.name, func(t *testing.T) {
+		kit.Parallel(t, c.name, func(t *testing.T) {
 			collector := prometheus.NewCollector(prometheus.Options{})
 			tell(collector, observe.Observation{Moment: 99}) // All time series are there from the first moment on.
 			tell(collector, c.before...)

@@ -288,7 +288,7 @@ func (m session) Break(ctx context.Context) error {
 func TestManyClientsAreServedInTheOrderInWhichTheyCame(t *testing.T) {
 	const clients = 32
 	for kind, lock := range kinds {
-		kit.Beside(t, kind, func(t *testing.T) {
+		kit.Parallel(t, kind, func(t *testing.T) {
 			url := schema(t)
 			few := func(o *sqllock.Options) { o.Config.MaxConns = 1 }
 			first := lock(dial(t, url, few), "a")

@@ -125,7 +125,7 @@ func TestSQLGoesByTheHighestTokenInAnyOrder(t *testing.T) {
 	t.Parallel()
 	const rounds = 10_000
 	for _, way := range []string{"row", "table of marks"} {
-		kit.Beside(t, way, func(t *testing.T) {
+		kit.Parallel(t, way, func(t *testing.T) {
 			db := open(t, sql.LevelReadCommitted)
 			db.exec(t, "INSERT INTO counters (id) SELECT i FROM generate_series(0, $1::int) i", rounds)
 			c := by[way]

@@ -38,7 +38,7 @@ func lasting(kind string, c *sqllock.Client, name string) mutex {
 
 func TestACancelledCallGivesBackWhatALateReplyTells(t *testing.T) {
 	for kind, query := range granted {
-		kit.Beside(t, kind, func(t *testing.T) {
+		kit.Parallel(t, kind, func(t *testing.T) {
 			url := schema(t)
 			conn := admin(t, url)
 			p, through := pgtest.Through(t, url)
@@ -60,7 +60,7 @@ func TestACancelledCallGivesBackWhatALateReplyTells(t *testing.T) {
 // The request comes to Postgres when its call has given up, and after all that the call has sent by other ways.
 func TestACancelledCallGivesBackWhatALateRequestIsGranted(t *testing.T) {
 	for kind, query := range granted {
-		kit.Beside(t, kind, func(t *testing.T) {
+		kit.Parallel(t, kind, func(t *testing.T) {
 			const tokens = "SELECT last_value FROM headwaiter_token"
 			url := schema(t)
 			conn := admin(t, url)
@@ -120,7 +120,7 @@ func TestConnectionsThatEndedWhileIdleAreReplaced(t *testing.T) {
 		},
 		"cut": func(_ *testing.T, p *faults.Proxy, _ string) { p.Cut() },
 	} {
-		kit.Beside(t, name, func(t *testing.T) {
+		kit.Parallel(t, name, func(t *testing.T) {
 			url := schema(t)
 			p, through := pgtest.Through(t, url)
 			c := dial(t, through)
@@ -196,7 +196,7 @@ var levels = []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRea
 func atEach(t *testing.T, run func(t *testing.T, db store)) {
 	t.Parallel()
 	for _, level := range levels {
-		kit.Beside(t, level.String(), func(t *testing.T) { run(t, open(t, level)) })
+		kit.Parallel(t, level.String(), func(t *testing.T) { run(t, open(t, level)) })
 	}
 }
 

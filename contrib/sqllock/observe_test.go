@@ -115,7 +115,7 @@ func TestTimesBelowZeroAreRefused(t *testing.T) {
 func TestAClientThatClosesAsItIsGrantedLocksGivesThemBack(t *testing.T) {
 	const calls, rounds = 64, 20
 	for kind, lock := range kinds {
-		kit.Beside(t, kind, func(t *testing.T) {
+		kit.Parallel(t, kind, func(t *testing.T) {
 			url := schema(t)
 			conn := admin(t, url)
 			for round := range rounds {
@@ -282,7 +282,7 @@ func pooled(direct *pgx.ConnConfig) func(*sqllock.Options) {
 func TestConformanceOfLeasedLocksBehindAPooler(t *testing.T) {
 	t.Parallel()
 	for name, isDirect := range map[string]bool{"polling": false, "with a direct connection": true} {
-		kit.Beside(t, name, func(t *testing.T) {
+		kit.Parallel(t, name, func(t *testing.T) {
 			url := schema(t)
 			var direct *pgx.ConnConfig
 			if isDirect {

@@ -94,7 +94,7 @@ func TestAHolderIsToldThatItsConnectionIsGone(t *testing.T) {
 		"cut":               func(_ *testing.T, p *faults.Proxy, _ string) { p.Cut() },
 		"silent":            func(_ *testing.T, p *faults.Proxy, _ string) { p.Freeze() },
 	} {
-		kit.Beside(t, name, func(t *testing.T) {
+		kit.Parallel(t, name, func(t *testing.T) {
 			url := schema(t)
 			p, through := pgtest.Through(t, url)
 			l := hold(t, sqllock.NewSession(dial(t, through), "a"))
@@ -149,7 +149,7 @@ func TestALockThatWasGrantedAfterAllIsGivenBack(t *testing.T) {
 		"lock_timeout":  {setup: "ALTER ROLE holder SET lock_timeout = 50", limit: time.Second, want: "context deadline exceeded"},
 		"not permitted": {setup: "REVOKE ALL ON SEQUENCE headwaiter_token FROM holder", limit: kit.Patience, want: "permission denied"},
 	} {
-		kit.Beside(t, name, func(t *testing.T) {
+		kit.Parallel(t, name, func(t *testing.T) {
 			url := schema(t)
 			conn := admin(t, url)
 			exec(t, conn, "DO $$ BEGIN CREATE ROLE holder LOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$")
@@ -248,7 +248,7 @@ const (
 
 func TestAThousandCyclesWithCancelsLeaveNothing(t *testing.T) {
 	for kind, lock := range kinds {
-		kit.Beside(t, kind, func(t *testing.T) {
+		kit.Parallel(t, kind, func(t *testing.T) {
 			const workers, each = 8, 125
 			url := schema(t)
 			conn := admin(t, url)

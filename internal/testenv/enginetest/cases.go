@@ -23,6 +23,6 @@ func Outlive(t *testing.T, own, shared func(t testing.TB) Rig, shortest time.Dur
 			shared(t).AWaiterThatLeavesFromTheMiddleLetsNobodyIn(t)
 		},
 	} {
-		kit.Beside(t, name, run)
+		kit.Parallel(t, name, run)
 	}
 }

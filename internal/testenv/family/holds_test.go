@@ -139,7 +139,7 @@ func TestALossEndsAllLeasesOfAHoldSaysWhyAndFreesNobody(t *testing.T) {
 	for name, e := range endings {
 		t.Run(name, func(t *testing.T) {
 			eachBubble(t, func(t *testing.T, s *redistest.Embedded, k kind) { e.happens(t, s, k) })
-			kit.Beside(t, "redis", func(t *testing.T) { e.happens(t, redistest.Start(t), kinds["fairlock"]) })
+			kit.Parallel(t, "redis", func(t *testing.T) { e.happens(t, redistest.Start(t), kinds["fairlock"]) })
 		})
 	}
 }

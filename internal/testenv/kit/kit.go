@@ -59,8 +59,8 @@ func EachOf(t *testing.T, name string, run func(t *testing.T, s redistest.Backen
 	t.Run(name, func(t *testing.T) { Each(t, run) })
 }
 
-// Beside runs a case beside the others of its test.
-func Beside(t *testing.T, name string, run func(t *testing.T)) {
+// Parallel runs a case of a test in parallel with the other cases.
+func Parallel(t *testing.T, name string, run func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
 		run(t)

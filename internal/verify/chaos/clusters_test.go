@@ -167,7 +167,7 @@ func hearsOfForce(t *testing.T, option rueidis.ClientOption, c *headwaiter.Clien
 // Nobody waits, and the next renewal is further away than the test's patience.
 func forceIsToldAtOnce(t *testing.T) {
 	for _, d := range redistest.Deployments() {
-		kit.Beside(t, d.Name, func(t *testing.T) {
+		kit.Parallel(t, d.Name, func(t *testing.T) {
 			s := d.Start(t)
 			c := kit.Dial(t, s)
 			held := kit.Got(fairlock.New(c, "forced", headwaiter.WithLease(time.Hour)).Lock(t.Context()))(t)

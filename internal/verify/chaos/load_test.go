@@ -240,7 +240,7 @@ func conformsEverywhere(t *testing.T) {
 		if testing.Short() && !slices.Contains([]string{"single", "RESP2 only", "Sentinel", "cluster"}, d.Name) {
 			continue
 		}
-		kit.Beside(t, d.Name, func(t *testing.T) {
+		kit.Parallel(t, d.Name, func(t *testing.T) {
 			s := d.Start(t)
 			versions := map[string]bool{"RESP2": true}
 			if d.RESP3 {
@@ -308,7 +308,7 @@ func rights(t *testing.T, uses ...string) []string {
 // The rights that the page names are enough on every deployment, and nothing else is asked for.
 func conformsWithTheRightsOfThePage(t *testing.T) {
 	for _, d := range redistest.Deployments() {
-		kit.Beside(t, d.Name, func(t *testing.T) {
+		kit.Parallel(t, d.Name, func(t *testing.T) {
 			var uses []string
 			switch {
 			case d.Cluster:
@@ -356,7 +356,7 @@ func eachRightOfAClusterIsNeeded(t *testing.T) {
 // Where channels are plain the subscribers at one of several nodes are not all, so nobody is skipped for having none.
 func onlyWhoCanBeCountedIsCounted(t *testing.T) {
 	for _, d := range redistest.Deployments() {
-		kit.Beside(t, d.Name, func(t *testing.T) {
+		kit.Parallel(t, d.Name, func(t *testing.T) {
 			c := kit.Got(headwaiter.Dial(headwaiter.Options{Redis: d.Start(t).Option()}))(t)
 			require.Equal(t, !d.Cluster || d.Sharded, kit.Got(doctor.Diagnose(t.Context(), c))(t).Skips)
 			require.NoError(t, c.Shutdown(t.Context()))
@@ -370,7 +370,7 @@ func theRightsOfTheOptions(t *testing.T) {
 		"`WithReplicas`": headwaiter.WithReplicas(1, time.Second),
 		"`WithSafeRestart`, `redlock`, and to notice [two masters behind one address](#two-masters-behind-one-address)": headwaiter.WithSafeRestart(),
 	} {
-		kit.Beside(t, use, func(t *testing.T) {
+		kit.Parallel(t, use, func(t *testing.T) {
 			user := redistest.WithUser("headwaiter", "secret", rights(t, use)...)
 			s := redistest.Replicated(t, 1, user).Master()
 			old(t, s, restartLease)

@@ -10,8 +10,8 @@ import (
 	"github.com/headwaiter/headwaiter/internal/core"
 )
 
-// A world is a graph of pointers, that of the cores among them, whose fields are their own. So it is copied by a walk over its
-// types, each of which is read once.
+// A world is a graph of pointers. The cores are part of it, and their fields are private. So a copy walks over the types,
+// and reads each type once.
 
 // A shape is what a copy has to do about values of a type after their bytes are copied.
 type shape struct {

@@ -13,10 +13,10 @@ type judge struct {
 	Hurt  []string // clients whose subscription came to harm: they may be skipped
 	Eaten []string // clients that let a grant run out, and were not heard of since
 	seen  uint64   // the highest token with which a holder began to believe
-	alone uint64   // the same of those who share with nobody
+	alone uint64   // the same, of holders who share with nobody
 	bad   string
 
-	Forgot bool // the server has lost its data: those who held may hold for some time yet
+	Forgot bool // the server has lost its data: earlier holders may hold for some time yet
 
 	// Of the script that runs.
 	queue  []lua.Arrival

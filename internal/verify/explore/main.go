@@ -17,10 +17,10 @@ import (
 
 func main() {
 	name := flag.String("scope", "", "go through the scopes alone whose titles have this in them; with all of a title, through that one")
-	deep := flag.Int("depth", 0, "go so many steps deep; 0: as deep as there is")
+	deep := flag.Int("depth", 0, "how many steps deep to go; 0: to the end")
 	wide := flag.Bool("wide", false, "also the scopes that take minutes each")
 	page := flag.String("page", "", "write what was gone through into the table of this page")
-	seeds := flag.Int("walks", 0, "make so many walks through each of the large worlds, in place of the search")
+	seeds := flag.Int("walks", 0, "how many walks to make through each large world, instead of the search")
 	first := flag.Uint64("seed", 1, "the seed of the first walk")
 	steps := flag.String("way", "", "follow a way through the scope")
 	flag.Parse()

@@ -308,7 +308,7 @@ func (w *world) faults(add adder) {
 	}
 }
 
-// forgets is a restart without data. Those who wait come back.
+// forgets is a restart without data. The waiters come back.
 func (w *world) forgets() {
 	hears := w.mutex.Hears
 	w.to(w.now.Add(time.Microsecond))

@@ -22,7 +22,7 @@ var walks = []*scope{
 
 const (
 	mostSteps = 400
-	mishapIn  = 12 // one step in so many has something happen to what it sends, if there is a budget
+	mishapIn  = 12 // one in this many steps has a fault in what it sends, if there is a budget
 )
 
 // walk makes steps at random until all calls are over, and returns what was told, how many steps there were and what is wrong.

@@ -24,7 +24,7 @@ type world struct {
 	calls   []*call // in the order of the scope
 	old     []*flight
 	texts   []*lua.Transit // of holds that were handed over
-	zombies []string       // clients of which the server counts a connection that nobody reads
+	zombies []string       // clients with a connection that the server counts and nobody reads
 	budget  budget
 	judge   judge
 
@@ -141,7 +141,7 @@ type client struct {
 	round                            *core.Round
 	later                            []*timed // releases that are to be sent
 	requests, replies, lines, pushed []*flight
-	failed                           []*flight // requests of which the client learns that there will be no answer
+	failed                           []*flight // requests whose client learns that there will be no answer
 }
 
 type subscription uint8
@@ -188,7 +188,7 @@ type call struct {
 	placed    bool // for the judge: it has a place that nobody may take
 	had       bool // for the judge: its client knows that it had a place
 
-	using    *call // the call whose hold it uses: itself, but for the cohorts
+	using    *call // the call whose hold it uses: itself, except in a cohort
 	begun    time.Time
 	follower *core.Follower
 	leads    bool // it is to ask for a hold for its cohort

@@ -16,8 +16,8 @@ import (
 // and the invariants.
 func onBoth(t *testing.T, run func(t *testing.T, p *player)) {
 	t.Parallel()
-	kit.Beside(t, "miniredis", func(t *testing.T) { run(t, newPlayer(startEmbedded(t), keysOf(0))) })
-	kit.Beside(t, "redis", func(t *testing.T) {
+	kit.Parallel(t, "miniredis", func(t *testing.T) { run(t, newPlayer(startEmbedded(t), keysOf(0))) })
+	kit.Parallel(t, "redis", func(t *testing.T) {
 		s, _ := startStandalone(t)
 		run(t, newPlayer(s, keysOf(0)))
 	})

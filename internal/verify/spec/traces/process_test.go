@@ -221,7 +221,7 @@ func TestProcessesDoWhatTheSpecificationSays(t *testing.T) {
 	t.Run("all", func(t *testing.T) {
 		for i := range *processes {
 			seed := *first + uint64(i)
-			kit.Beside(t, fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			kit.Parallel(t, fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 				came, happened := turns(t, seed)
 				replay(t, tla, "what processes did is not the same twice", []trace{came})
 				mu.Lock()

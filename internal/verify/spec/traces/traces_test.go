@@ -55,7 +55,7 @@ func TestScriptsDoWhatTheSpecificationSays(t *testing.T) {
 		for from := 0; from < *count; from += together {
 			seeds := min(together, *count-from)
 			begin := *first + uint64(from)
-			kit.Beside(t, fmt.Sprintf("seeds from %d on", begin), func(t *testing.T) {
+			kit.Parallel(t, fmt.Sprintf("seeds from %d on", begin), func(t *testing.T) {
 				var traces []trace
 				for i := range seeds {
 					p := plan(begin + uint64(i))
