@@ -36,7 +36,8 @@ func (c *Client) ID() string { return (*waitqueue.Client)(c).ID() }
 // Stats returns what the client has done since it was made.
 func (c *Client) Stats() observe.Stats { return (*waitqueue.Client)(c).Stats() }
 
-// Close is [Client.Shutdown] for at most 5 s, so that it can be deferred.
+// Close ends waits and holds and gives back what was held, as [Client.Shutdown] does, for at most 5 s. So it can be deferred. An
+// error says what the server did not confirm in that time, which ends with its lease.
 func (c *Client) Close() error { return (*waitqueue.Client)(c).Close() }
 
 // Shutdown ends waits with [lease.ErrClosed] and holds with [lease.ErrClientClosed], gives back what was held, and
