@@ -30,8 +30,7 @@ func main() {
 	}
 	defer client.Close()
 
-	for {
-		tick := time.Now().Truncate(every).Add(every)
+	for tick := time.Now().Truncate(every).Add(every); ; tick = tick.Add(every) {
 		select {
 		case <-time.After(time.Until(tick)):
 		case <-ctx.Done():
