@@ -106,7 +106,7 @@ func TestAServerThatIsRestartedHasNoLeader(t *testing.T) {
 
 // forgets asserts what a server that loses its state means to the leader and the observers.
 func forgets(t *testing.T, s redistest.Backend, do func()) {
-	e := election.New(kit.Dial(t, s), kit.Name(t), headwaiter.WithLease(time.Second))
+	e := election.New(kit.Dial(t, s), kit.Name(t), headwaiter.WithLease(5*time.Second)) // It finds out by its renewals.
 	other, _ := of(t, s)
 	news := other.Observe(t.Context())
 	require.Zero(t, next(t, news))
@@ -115,10 +115,8 @@ func forgets(t *testing.T, s redistest.Backend, do func()) {
 		l := lead(t, e, "a")
 		until(t, news, "a", l.Token())
 		tokens = append(tokens, l.Token())
-		begun := time.Now()
 		do()
 		require.Zero(t, next(t, news))
-		require.Less(t, time.Since(begun), 2*looks)
 		require.ErrorIs(t, kit.Lost(t, l), lease.ErrLost)
 	}
 	l := lead(t, other, "b")
@@ -155,7 +153,6 @@ func TestTheLastValueIsSeenWhateverHappensToSubscriptions(t *testing.T) {
 		require.Empty(t, news)
 	}
 	t.Logf("%d subscriptions killed; all had the last value %v after the last", killed, time.Since(begun))
-	require.Less(t, time.Since(begun), looks)
 	require.Greater(t, killed, int64(len(all)))
 	kit.Release(t, l)
 	for _, news := range all {
