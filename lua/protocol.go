@@ -40,7 +40,8 @@ type Protocol struct {
 // FastPath reports whether asks, and ends, can come without all keys: see [Fallback]. Such an end reckons from the token of
 // the grant, so the token of a hold must not have risen since, as it may with Redlock.
 func (p *Protocol) FastPath() (asks, ends bool) {
-	return p.Ask == Fairlock.Ask, p.End == Fairlock.End && p.Renew == Fairlock.Renew
+	several := p.Ask == Semaphore.Ask
+	return p.Ask == Fairlock.Ask || several, p.End == Fairlock.End && p.Renew == Fairlock.Renew || several
 }
 
 // SentBy is 3 ms after the sending of a request whose not-after is 3 s after it, in server µs, by the lowest estimate of
@@ -148,8 +149,8 @@ type Keys struct {
 	// Entry is what a client knows the name by. Who campaigns and who observes share their keys and nothing else.
 	Entry string
 
-	all, renewed []string
-	broadcast    bool
+	all, renewed, fast []string
+	broadcast          bool
 }
 
 // Keys returns the keys of the lock with the given name. The name must not be empty nor begin with a
@@ -169,6 +170,9 @@ func (p *Protocol) Keys(prefix, name string) Keys {
 	for _, ending := range p.Renewed {
 		k.renewed = append(k.renewed, lock+":"+ending)
 	}
+	if k.fast = k.all[:min(2, len(k.all))]; p.Several() {
+		k.fast = []string{k.Lock, k.Queue, k.Holders}
+	}
 	return k
 }
 
@@ -176,7 +180,7 @@ func (p *Protocol) Keys(prefix, name string) Keys {
 func (k Keys) All() []string { return k.all }
 
 // FastPath returns the keys of a request that will do in the usual case.
-func (k Keys) FastPath() []string { return k.all[:2] }
+func (k Keys) FastPath() []string { return k.fast }
 
 // Renewed returns the keys that a renewal wants. They exist while something is held: a script with an
 // absent key is refused while a slot moves.

@@ -24,6 +24,7 @@ type Ask struct {
 	Limit     int64
 	Born      int64       // server µs; 0: the limit cannot change
 	Bound     *line.Bound // of a ticket that never had a place, if it has one
+	FastPath  bool        // without all keys, if that will do
 }
 
 // An End is a request of semaphore/end.
@@ -33,7 +34,9 @@ type End struct {
 	Floor     int64
 	Uncounted bool
 	Note      string
-	Rests     bool // it was used: its permits stay taken for as long as its renewal has said
+	Rests     bool  // it was used: its permits stay taken for as long as its renewal has said
+	FastPath  bool  // without all keys, if that will do
+	Above     int64 // the token of the hold, from which such a release reckons
 }
 
 // A Renew is a request of semaphore/renew.
@@ -93,8 +96,27 @@ func (Ask) Script() *lua.Script { return lua.Semaphore.Ask }
 
 // Args returns what the script gets.
 func (r Ask) Args() []string {
-	args := stage.Args(r.Ticket, r.Bound.Mode(r.Mode), r.NotAfter, r.Arrival, r.Head, r.Floor, !r.Uncounted, r.Phase, r.Who)
-	return append(args, states(r.Limit, r.Born)...)
+	floor := stage.Decimal(r.Floor)
+	if r.FastPath && r.Floor == 0 {
+		floor = "" // Left out there, and here too.
+	}
+	return append(r.short(), stage.Args(floor, r.Arrival, r.Head, !r.Uncounted, r.Phase)...)
+}
+
+// Lightly returns what the script gets without all keys.
+func (r Ask) Lightly() []string {
+	if r.Floor == 0 {
+		return r.short()
+	}
+	return append(r.short(), stage.Decimal(r.Floor))
+}
+
+func (r Ask) short() []string {
+	args := stage.Args(r.Ticket, r.Bound.Mode(r.Mode), r.NotAfter, r.Who, states(r.Limit, r.Born))
+	if r.Born == 0 {
+		args = append(args, "")
+	}
+	return args
 }
 
 // states are the words by which a client states a limit.
@@ -110,12 +132,24 @@ func (End) Script() *lua.Script { return lua.Semaphore.End }
 
 // Args returns what the script gets.
 func (r End) Args() []string {
-	args := stage.Args(r.Ticket, r.Token, r.Floor, !r.Uncounted)
+	args := stage.Args(r.Ticket, r.Floor, r.Token, !r.Uncounted)
 	switch {
 	case r.Rests:
 		args = append(args, r.Note, wire.EndRests)
 	case r.Note != "":
 		args = append(args, r.Note)
+	}
+	return args
+}
+
+// Lightly returns what the script gets without all keys.
+func (r End) Lightly() []string {
+	args := stage.Args(r.Ticket, max(r.Floor-r.Above, 0))
+	if r.Floor <= r.Above && r.Note == "" {
+		args = args[:1]
+	}
+	if r.Note != "" {
+		args = append(args, "0", "1", r.Note)
 	}
 	return args
 }
