@@ -37,8 +37,9 @@ type Protocol struct {
 	Latest bool
 }
 
-// FastPath reports whether asks, and ends, can come without all keys: see [Fallback]. Such an end reckons from the token of
-// the grant, so the token of a hold must not have risen since, as it may with Redlock.
+// FastPath reports whether asks, and ends, can come in short: without all arguments, and where one ticket holds at a time
+// without all keys (see [Fallback]). Such an end reckons from the token of the grant, so the token of a hold must not have
+// risen since, as it may with Redlock.
 func (p *Protocol) FastPath() (asks, ends bool) {
 	several := p.Ask == Semaphore.Ask
 	return p.Ask == Fairlock.Ask || several, p.End == Fairlock.End && p.Renew == Fairlock.Renew || several
@@ -149,8 +150,8 @@ type Keys struct {
 	// Entry is what a client knows the name by. Who campaigns and who observes share their keys and nothing else.
 	Entry string
 
-	all, renewed, fast []string
-	broadcast          bool
+	all, renewed []string
+	broadcast    bool
 }
 
 // Keys returns the keys of the lock with the given name. The name must not be empty nor begin with a
@@ -170,17 +171,19 @@ func (p *Protocol) Keys(prefix, name string) Keys {
 	for _, ending := range p.Renewed {
 		k.renewed = append(k.renewed, lock+":"+ending)
 	}
-	if k.fast = k.all[:min(2, len(k.all))]; p.Several() {
-		k.fast = []string{k.Lock, k.Queue, k.Holders}
-	}
 	return k
 }
 
 // All returns the keys in the order in which the scripts want them.
 func (k Keys) All() []string { return k.all }
 
-// FastPath returns the keys of a request that will do in the usual case.
-func (k Keys) FastPath() []string { return k.fast }
+// FastPath returns the keys of a request that will do in the usual case; all of them, where several tickets may hold.
+func (k Keys) FastPath() []string {
+	if len(k.renewed) > 1 {
+		return k.all
+	}
+	return k.all[:2]
+}
 
 // Renewed returns the keys that a renewal wants. They exist while something is held: a script with an
 // absent key is refused while a slot moves.

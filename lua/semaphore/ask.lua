@@ -2,8 +2,7 @@
 --
 -- KEYS  lock      hash  the limit, how many permits are held, the last token, and a field for each hold
 --       queue     zset  tickets by arrival
---       suspects  zset  clients that let a lease run out, by time of the mark. Without it, with three keys, only what is
---                 usual is done, and else the answer is UNUSUAL
+--       suspects  zset  clients that let a lease run out, by time of the mark
 --       holders   zset  tickets that hold, by the end of their leases
 -- ARGV  ticket    client:number:kind:permits:lease:grant; the leases of the hold and of a grant, in ms
 --       mode      try: leave no trace; look: no place yet, as the client cannot hear; wait: keep a place; drain:
@@ -23,7 +22,6 @@
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}, or shorter:
 --       now alone: GRANTED for the lease of the ticket, with now as its token
 --       {status, now, now - token, until - now, place, waiting}: BUSY
---       UNUSUAL alone: nothing was done, ask with all keys
 --       place of GRANTED is the number of permits, where it is told. EXCESS: the ticket asks for more than there
 --       are. MISMATCH: another limit counts, and cannot change. Both are told at once, with the limit in states, and keep
 --       nothing of the ticket. The flag DIFFERS: the client states another limit than the newest, or than the newest before it.
@@ -33,7 +31,7 @@
 
 -- The usual cases come ahead of the includes, because the making of their functions costs as much as what
 -- is done here. The numbers are those of lib/base, the names in capitals and the calls those of lib/rules.
-local GRANTED, WAITING, BUSY, LATE, UNUSUAL, FULL, DIFFERS = 1, 2, 3, 4, 12, 13, 128
+local GRANTED, WAITING, BUSY, LATE, FULL, DIFFERS = 1, 2, 3, 4, 13, 128
 local ticket, mode, format = ARGV[1], ARGV[2], string.format
 local limit
 if #mode > 5 then mode, limit = bounded(mode) end
@@ -44,51 +42,48 @@ if now > notafter then return { LATE, now } end
 
 -- Without high nobody has queued since the last release. Where the hash is lost the queue may have outlived it.
 local kind, number, lease_ms = string.match(ticket, '^[^:]*:%d+:(%a):(%d+):(%d+):')
-local holders, n, born = KEYS[4] or KEYS[3], tonumber(number), ARGV[6] ~= '' and ARGV[6] or nil
-local h = redis.call('HMGET', KEYS[1], ticket, 'limit', 'stated', 'used', 'token', 'kept', 'group', 'born', 'high', 'rests')
-local most = h[2] -- nil: there is no lock
-local size = most and not h[9] and 0 or redis.call('ZCARD', KEYS[2])
-local kept, room = (h[6] or 0) + 0, (most or ARGV[5]) - (h[4] or 0)
-local agreed, newer, other = not h[1] and n > 0, false, nil
+local holders, n, born = KEYS[4], tonumber(number), ARGV[6] ~= '' and ARGV[6] or nil
+-- A field that is not there costs the most: Redis goes through all holds for it.
+local h = redis.call('HMGET', KEYS[1], 'limit', 'stated', 'used', 'token', 'kept', 'high', kind == 'r' and 'group' or born and 'born' or 'used')
+local most = h[1] -- nil: there is no lock
+local size = most and not h[6] and 0 or redis.call('ZCARD', KEYS[2])
+local last, kept, room = (h[4] or 0) + 0, (h[5] or 0) + 0, (most or ARGV[5]) - (h[3] or 0)
+local agreed, newer, other = n > 0, false, nil
 if not most then
-  agreed = agreed and not h[5] and not h[9] and size == 0 and redis.call('EXISTS', holders) == 0
+  agreed = agreed and not h[4] and not h[6] and size == 0 and redis.call('ZCARD', holders) == 0
 else
-  agreed = agreed and h[3]
-  if agreed and ARGV[5] ~= h[3] then other = 0 end
+  agreed = agreed and h[2]
+  if agreed and ARGV[5] ~= h[2] then other = 0 end
   if agreed and born then
     -- The newest client states what counts.
-    local made, mine = (h[8] or 0) + 0, born + 0
+    local made, mine = (h[7] or 0) + 0, born + 0
     newer = mine > made
-    if made > now or newer and (other or h[3] ~= most or mine > now) then agreed = false end
+    if made > now or newer and (other or h[2] ~= most or mine > now) then agreed = false end
   elseif other then
     agreed = false
   end
-  if agreed and h[3] ~= most then agreed = kept >= now + MONTH_US - DAY_US end -- It was resized.
+  if agreed and h[2] ~= most then agreed = kept >= now + MONTH_US - DAY_US end -- It was resized.
 end
 local lost = false
 
--- Enough is free, and nobody waits: take it. The guard of the holders comes along, to see that it was there.
+-- Enough is free, and nobody waits: take it. The guard of the holders comes along, to see that it was there; and who holds
+-- already is not added.
 if agreed and size == 0 and n <= room then
-  local ends, last, floor = now + lease_ms * 1000, (h[5] or 0) + 0, tonumber(ARGV[7]) or sent_by(notafter, now)
+  local ends, floor = now + lease_ms * 1000, tonumber(ARGV[7]) or sent_by(notafter, now)
   floor = believed(floor, now)
   -- Readers that hold together share a token.
-  local shares = kind == 'r' and h[4] and h[4] ~= '0' and h[7] == h[5] and last >= floor
+  local shares = kind == 'r' and h[3] and h[3] ~= '0' and h[7] == h[4] and last >= floor
   local token = shares and last or next_token(last, floor, now)
-  local need = math.max(ends, queue_need(0, now), token_need(token, now), (h[10] or 0) + 0)
+  local need = math.max(ends, queue_need(0, now), token_need(token, now))
   local short = kept < need + LEAST_US
-  local marked = short and most and redis.call('HGET', KEYS[1], 'marked')
-  if marked and not KEYS[4] then return UNUSUAL end
-  lost = redis.call('ZADD', holders, 0, '-', format('%.0f', ends), ticket) ~= (most and 1 or 2)
-  if lost and not KEYS[4] then
-    redis.call('DEL', holders) -- As it was.
-    return UNUSUAL
-  end
-  agreed = not lost
+  local q = short and most and redis.call('HMGET', KEYS[1], 'marked', 'rests') or {}
+  local added = redis.call('ZADD', holders, 'NX', 0, '-', format('%.0f', ends), ticket)
+  lost, agreed = most and added == 2, added == (most and 1 or 2)
   if agreed then
     local since = micros_text(t)
-    local fence = shares and h[5] or token == now and since or format('%.0f', token)
-    local phase = ARGV[11] and string.sub(ARGV[11], 1, 1) or 'h'
-    redis.call('HSET', KEYS[1], 'used', format('%.0f', (h[4] or 0) + n), 'token', fence,
+    local fence = shares and h[4] or token == now and since or format('%.0f', token)
+    local phase = string.sub(ARGV[11] or 'held', 1, 1)
+    redis.call('HSET', KEYS[1], 'used', format('%.0f', (h[3] or 0) + n), 'token', fence,
       ticket, number .. ':' .. fence .. ':' .. lease_ms .. '000:' .. phase .. ':' .. since .. ':' .. ARGV[4])
     if kind == 'r' and not shares then redis.call('HSET', KEYS[1], 'group', fence) end
     if newer then redis.call('HSET', KEYS[1], 'born', born) end
@@ -98,12 +93,12 @@ if agreed and size == 0 and n <= room then
     end
     if short then
       local longest = most and redis.call('ZRANGE', holders, -1, -1, 'WITHSCORES')[2] or 0 -- Others may hold for longer.
-      kept = math.max(kept, need + SPARE_US, longest + SPARE_US)
+      kept = math.max(kept, SPARE_US + math.max(need, longest, (q[2] or 0) + 0))
       local ms = format('%.0f', (kept - now) / 1000)
       redis.call('HSET', KEYS[1], 'kept', format('%.0f', kept))
       redis.call('PEXPIRE', KEYS[1], ms)
       redis.call('PEXPIRE', holders, ms)
-      if marked then redis.call('PEXPIRE', KEYS[3], ms) end
+      if q[1] then redis.call('PEXPIRE', KEYS[3], ms) end
     end
     if token == now and not other then return now end
     return { GRANTED, now, token, ends, other, other, other, other and DIFFERS }
@@ -113,12 +108,12 @@ end
 -- No lease has run out, nothing is unusual about the queue, and its head does not fit and hears: a try is refused, and a first
 -- wait or look gets its arrival.
 if agreed and most and not newer and n <= most + 0 and (ARGV[8] or '0') == '0' and (ARGV[9] or '0') == '0'
-  and kept >= LEAST_US + math.max(queue_need(size + 1, now), token_need((h[5] or 0) + 0, now)) then
-  local q = redis.call('HMGET', KEYS[1], 'marked', 'scan', 'mark', 'wants')
+  and kept >= LEAST_US + math.max(queue_need(size + 1, now), token_need(last, now)) then
+  local q = redis.call('HMGET', KEYS[1], 'marked', 'scan', 'mark', ticket, 'wants', 'rests')
   local first = redis.call('ZRANGE', holders, 0, 1, 'WITHSCORES')
-  local token, ends = (h[5] or 0) + 0, (first[4] or 0) + 0
-  local arrival = math.max(now, (h[9] or 0) + 1)
-  local stuck = first[1] == '-' and ends > now and not q[1] and not q[2] and not q[3] and not (size == 0 and q[4])
+  local ends = (first[4] or 0) + 0
+  local arrival = math.max(now, (h[6] or 0) + 1)
+  local stuck = first[1] == '-' and ends > now and not q[1] and not q[2] and not q[3] and not q[4] and not (size == 0 and q[5])
   if stuck and size > 0 and room > 0 then
     local head = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
     local client, needs = string.match(head[1], '^([^:]*):%d+:%a:(%d+):%d+:%d+$')
@@ -129,13 +124,13 @@ if agreed and most and not newer and n <= most + 0 and (ARGV[8] or '0') == '0' a
     end
   end
   if stuck and mode == 'try' then
-    if not other then return { BUSY, now, now - token, ends - now, -1, size } end
+    if not other then return { BUSY, now, now - last, ends - now, -1, size } end
     stuck = false
   end
   if stuck and limit then
     -- @include lib/known.lua
     local full = known.full(KEYS, redis.call('HGET', KEYS[1], 'looked'), now, ticket, size, tonumber(limit))
-    if full then return { FULL, now, token, ends, -1, size, now - full, other and DIFFERS or 0 } end
+    if full then return { FULL, now, last, ends, -1, size, now - full, other and DIFFERS or 0 } end
     stuck = full == nil
   end
   local waits = stuck and mode == 'wait' and redis.call('ZADD', KEYS[2], 'NX', format('%.0f', arrival), ticket) == 1
@@ -147,19 +142,17 @@ if agreed and most and not newer and n <= most + 0 and (ARGV[8] or '0') == '0' a
     end
     if waits and size == 1 then -- The queue is new.
       local longest = redis.call('ZRANGE', holders, -1, -1, 'WITHSCORES')[2]
-      kept = math.max(kept, SPARE_US + math.max(longest, queue_need(1, now), token_need(token, now), (h[10] or 0) + 0))
+      kept = math.max(kept, SPARE_US + math.max(longest, queue_need(1, now), token_need(last, now), (q[6] or 0) + 0))
       redis.call('HSET', KEYS[1], 'kept', format('%.0f', kept))
       for _, key in ipairs({ KEYS[1], KEYS[2], holders }) do redis.call('PEXPIRE', key, format('%.0f', (kept - now) / 1000)) end
     end
-    if ahead == size and arrival == now and not other then return text .. ' ' .. h[5] .. ' ' .. first[4] .. ' ' .. size end
-    return { WAITING, now, token, ends, ahead, size, arrival, other and DIFFERS or 0 }
+    if ahead == size and arrival == now and not other then return text .. ' ' .. (h[4] or 0) .. ' ' .. first[4] .. ' ' .. size end
+    return { WAITING, now, last, ends, ahead, size, arrival, other and DIFFERS or 0 }
   end
 end
-if not KEYS[4] then return UNUSUAL end
-
 -- @include lib/permits.lua
 -- @include lib/place.lua
-local s = permits.read(KEYS, now, tonumber(ARGV[7]) or sent_by(notafter, now), ARGV[10], ARGV[5], born)
+local s = permits.read(KEYS, now, tonumber(ARGV[7]) or sent_by(notafter, now), ARGV[10] or '1', ARGV[5], born)
 if not s.new then
   local ok, differs = permits.state(s, ARGV[5], born)
   if not ok then return permits.refuse(s, base.MISMATCH) end
@@ -184,7 +177,7 @@ size = redis.call('ZCARD', s.queue)
 if mode == 'drain' then n = math.max(s.limit - s.used, 0) end
 if not holds and not s.taken[ticket] and size == 0 and n > 0 and n <= s.limit - s.used then
   permits.take(s, { {
-    ticket = ticket, kind = kind, permits = n, lease_ms = tonumber(lease_ms), phase = string.sub(ARGV[11], 1, 1),
+    ticket = ticket, kind = kind, permits = n, lease_ms = tonumber(lease_ms), phase = string.sub(ARGV[11] or 'held', 1, 1),
   } }, ARGV[4])
 end
 local taken = s.taken[ticket]
@@ -204,7 +197,7 @@ if limit and not redis.call('ZSCORE', s.queue, ticket) then
 end
 
 local ahead, arrival
-ahead, arrival, size = place.wait(s, ticket, mode, tonumber(ARGV[8]), tonumber(ARGV[9]), size)
+ahead, arrival, size = place.wait(s, ticket, mode, tonumber(ARGV[8] or 0), tonumber(ARGV[9] or 0), size)
 if ahead == (s.owner and 1 or 0) then queue.advance(s, client) end -- It came in ahead of one that does not fit.
 hold.keep(s, size)
 taken = s.taken[ticket]

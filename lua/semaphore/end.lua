@@ -4,19 +4,17 @@
 --
 -- KEYS  lock      hash  the limit, how many permits are held, the last token, and a field for each hold
 --       queue     zset  tickets by arrival
---       suspects  zset  clients that let a lease run out, by time of the mark. Without it, with three keys, only what is
---                 usual is done, and else the answer is UNUSUAL
+--       suspects  zset  clients that let a lease run out, by time of the mark
 --       holders   zset  tickets that hold, by the end of their leases
 -- ARGV  ticket    client:number:kind:permits:lease:grant
---       floor     by how much the highest token that the client has seen is above the token of the hold; with all keys that
---                 highest token itself; missing: 0, and nobody is thought to wait
+--       floor     the highest token that the client has seen; missing: none above that of the hold, and nobody is thought to
+--                 wait
 --       token     only if it holds with this token; 0 or missing: any
 --       counted   0 if subscribers cannot be counted; missing: they can
 --       note      words without a space that the message of a grant is to carry; may be missing, or empty
 --       rests     yes: the hold was used, so its permits stay taken for as long as its renewal has said; missing: they are
 --                 free at once, without a token also what rests already
--- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}, or without all
---       keys a number alone: DONE; UNUSUAL, if nothing was done: ask with all keys
+-- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}, or DONE alone
 --       status is DONE if the ticket held, REFUSED if not; then states holds the reason: expired, forced or
 --       forgotten
 -- RETRY safe: a second call finds nothing of this ticket, and reports again what was granted to the calling
@@ -24,17 +22,17 @@
 
 -- The usual cases come ahead of the includes, because the making of their functions costs as much as what
 -- is done here. The numbers are those of lib/base, the names in capitals and the calls those of lib/rules.
-local DONE, HANDED, UNUSUAL = 5, 8, 12
+local DONE, HANDED = 5, 8
 local ticket, format = ARGV[1], string.format
-local holders = KEYS[4] or KEYS[3]
+local holders = KEYS[4]
 -- Without high nobody has queued since the last release.
 local h = ARGV[2] and redis.call('HMGET', KEYS[1], ticket, 'used', 'high', 'kept', 'limit', 'token', 'mark', 'scan', 'marked')
   or redis.call('HMGET', KEYS[1], ticket, 'used', 'high', 'kept')
 local size = h[1] and not h[3] and 0 or redis.call('ZCARD', KEYS[2])
 local ours = h[1] and (ARGV[3] or '0') == '0' and not ARGV[6]
-local number, fence, lease, since, used
+local number, lease, since, used
 if ours then
-  number, fence, lease, since = string.match(h[1], '^(%d+):(%d+):(%d+):%a:(%d+):')
+  number, lease, since = string.match(h[1], '^(%d+):%d+:(%d+):%a:(%d+):')
   lease, used = tonumber(lease), h[2] - number
 end
 
@@ -43,25 +41,23 @@ if ours and size == 0 and (used == 0 or lease <= MOST_US) then
   local long = lease > MOST_US - SPARE_US
   local q = used == 0 and (long or (h[4] or 0) + 0 > since + MOST_US)
     and redis.call('HMGET', KEYS[1], 'stated', 'token', 'marked', 'limit')
-  if KEYS[4] or not (q and q[3]) then
-    redis.call('ZREM', holders, ticket)
-    if h[3] then redis.call('HDEL', KEYS[1], ticket, 'high') else redis.call('HDEL', KEYS[1], ticket) end
-    redis.call('HSET', KEYS[1], 'used', format('%.0f', used))
-    if q then
-      -- Keys that were kept for a long lease are cut, except as long as a token is later than the clock.
-      local t = redis.call('TIME')
-      local now = micros(t)
-      local ahead = token_rest(tonumber(q[2] or 0), now)
-      if q[1] == q[4] and (long or h[4] - now > ahead + MOST_US) then
-        local ms = format('%.0f', (ahead + SPARE_US) / 1000)
-        redis.call('HDEL', KEYS[1], 'kept')
-        redis.call('PEXPIRE', KEYS[1], ms)
-        redis.call('PEXPIRE', holders, ms)
-        if q[3] then redis.call('PEXPIRE', KEYS[3], ms) end
-      end
+  redis.call('ZREM', holders, ticket)
+  if h[3] then redis.call('HDEL', KEYS[1], ticket, 'high') else redis.call('HDEL', KEYS[1], ticket) end
+  redis.call('HSET', KEYS[1], 'used', format('%.0f', used))
+  if q then
+    -- Keys that were kept for a long lease are cut, except as long as a token is later than the clock.
+    local t = redis.call('TIME')
+    local now = micros(t)
+    local ahead = token_rest(tonumber(q[2] or 0), now)
+    if q[1] == q[4] and (long or h[4] - now > ahead + MOST_US) then
+      local ms = format('%.0f', (ahead + SPARE_US) / 1000)
+      redis.call('HDEL', KEYS[1], 'kept')
+      redis.call('PEXPIRE', KEYS[1], ms)
+      redis.call('PEXPIRE', holders, ms)
+      if q[3] then redis.call('PEXPIRE', KEYS[3], ms) end
     end
-    return KEYS[4] and { DONE } or DONE
   end
+  return DONE
 end
 
 -- Ours, nothing is unusual about the queue, and its head hears: hand on, if it fits and the rest is nothing or not enough
@@ -92,7 +88,7 @@ if ours and size > 0 and lease <= MOST_US and ARGV[4] ~= '0' then
     local now = micros(t)
     local lasts = first + 0 <= lease_ms + 0 and first or lease_ms -- As text, which the message wants.
     local ends, last = fits and now + lasts * 1000 or 0, (q[6] or 0) + 0
-    local floor = fits and believed((ARGV[2] or 0) + (KEYS[4] and 0 or fence), now) or 0
+    local floor = fits and believed((ARGV[2] or 0) + 0, now) or 0
     local need = math.max(ends, token_need(math.max(last, floor), now), queue_need(size, now))
     usual = all[1] == '-' and (next_end == 0 or next_end > now) and (q[4] or 0) + 0 >= need + LEAST_US
     local token, since = next_token(last, floor, now), micros_text(t)
@@ -121,21 +117,19 @@ if ours and size > 0 and lease <= MOST_US and ARGV[4] ~= '0' then
     end
   end
 end
-if not KEYS[4] then return UNUSUAL end
-
 -- @include lib/permits.lua
-local s = permits.read(KEYS, base.now(), ARGV[2], ARGV[4])
+local s = permits.read(KEYS, base.now(), ARGV[2] or 0, ARGV[4] or '1')
 local client, removed = hold.client(ticket), 0
 s.caller, s.note = client, ARGV[5] ~= '' and ARGV[5]
 local n, token, lasts = permits.parse(h[1] or '')
-local freed, rests = n and (ARGV[3] == '0' or tonumber(ARGV[3]) == token), false
+local freed, rests = n and ((ARGV[3] or '0') == '0' or tonumber(ARGV[3]) == token), false
 if freed then
   rests = permits.free(s, ticket, n, s.now + lasts, ARGV[6] and h[1])
 else
   -- ZREM, too, is accepted when memory is full, and so is what a script writes after it.
   removed = redis.call('ZREM', s.queue, ticket)
   size = size - removed
-  local left = not ARGV[6] and ARGV[3] == '0' and s.rests > s.now and permits.resting(ticket)
+  local left = not ARGV[6] and (ARGV[3] or '0') == '0' and s.rests > s.now and permits.resting(ticket)
   local m, _, spare = permits.parse(left and redis.call('HGET', s.lock, left) or '')
   if m then permits.free(s, left, m, s.now + spare) end
   if size == 0 then hold.forget(s) end

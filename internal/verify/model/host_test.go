@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -109,15 +110,27 @@ func (h host) lightly(k lua.Keys, history int, r Request) (reply wire.Tuple, ok 
 	default:
 		return reply, false, nil
 	}
-	reply, ok, err = stage.Lightly(h, k, ticket, func() (wire.Tuple, error) {
-		return r.Script().Tuple(h.Call(historic(k, history, r.Script(), k.FastPath(), args)))
-	}, func() (string, error) { s, err := h.state(k); return s.text(), err })
-	if ok {
-		h.light.answered++
-	} else {
-		h.light.unusual++
+	before, err := h.state(k)
+	if err != nil {
+		return reply, false, err
 	}
-	return reply, ok, err
+	reply, err = r.Script().Tuple(h.Call(historic(k, history, r.Script(), k.FastPath(), args)))
+	if err != nil || reply.Status != wire.MoreKeys {
+		h.light.answered++
+		lease, grant := wire.TicketTerms(ticket)
+		reply.Complete(lease, grant)
+		return reply, true, err
+	}
+	h.light.unusual++
+	messages, err := h.Woken(k)
+	if err != nil {
+		return reply, false, err
+	}
+	after, err := h.state(k)
+	if before.text() != after.text() || len(messages) > 0 {
+		err = cmp.Or(err, fmt.Errorf("answers that it has done nothing, sends %q and changes\n%s\n  to\n%s", messages, before.text(), after.text()))
+	}
+	return reply, false, err
 }
 
 // renewals asks for a renewal as one of several, as a client does that has nothing to tell of entries, and reports

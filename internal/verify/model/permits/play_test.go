@@ -114,9 +114,6 @@ func (p *player) run(r Request) (wire.Tuple, error) {
 			keys = p.Keys.Wanting()
 		}
 	}
-	if reply, enough, err := p.lightly(r); enough || err != nil {
-		return reply, err
-	}
 	if c, ok := r.(Check); ok && c.Together {
 		if reply, ok, err := stage.Together(p.Host, p.Keys, lua.Semaphore.Checks, c.NotAfter, c.Client, !c.Uncounted, c.Tickets); ok || err != nil {
 			return reply, err
@@ -127,34 +124,6 @@ func (p *player) run(r Request) (wire.Tuple, error) {
 		reply.Complete(wire.TicketTerms(a.Ticket))
 	}
 	return reply, err
-}
-
-// lightly asks without all keys, if the request may come so, and reports whether that was enough.
-func (p *player) lightly(r Request) (reply wire.Tuple, enough bool, err error) {
-	var ticket string
-	var args []string
-	switch r := r.(type) {
-	case Ask:
-		if r.FastPath {
-			ticket, args = r.Ticket, r.Lightly()
-		}
-	case End:
-		if r.FastPath {
-			ticket, args = r.Ticket, r.Lightly()
-		}
-	}
-	if args == nil {
-		return reply, false, nil
-	}
-	reply, enough, err = stage.Lightly(p.Host, p.Keys, ticket, func() (wire.Tuple, error) {
-		return r.Script().Tuple(p.Host.Call(p.Keys.FastPath(), r.Script(), args))
-	}, func() (string, error) { s, err := p.Host.State(p.Keys); return s.Text(p.Keys), err })
-	if enough {
-		p.Seen["answered without all keys "+r.Script().Name]++
-	} else {
-		p.Seen["unusual "+r.Script().Name]++
-	}
-	return reply, enough, err
 }
 
 // send runs a request on both and holds the results against each other and the invariants.

@@ -24,7 +24,7 @@ type Ask struct {
 	Limit     int64
 	Born      int64       // server µs; 0: the limit cannot change
 	Bound     *line.Bound // of a ticket that never had a place, if it has one
-	FastPath  bool        // without all keys, if that will do
+	FastPath  bool        // without the arguments that have their usual value
 }
 
 // An End is a request of semaphore/end.
@@ -34,9 +34,8 @@ type End struct {
 	Floor     int64
 	Uncounted bool
 	Note      string
-	Rests     bool  // it was used: its permits stay taken for as long as its renewal has said
-	FastPath  bool  // without all keys, if that will do
-	Above     int64 // the token of the hold, from which such a release reckons
+	Rests     bool // it was used: its permits stay taken for as long as its renewal has said
+	FastPath  bool // without the arguments that have their usual value
 }
 
 // A Renew is a request of semaphore/renew.
@@ -96,25 +95,15 @@ func (Ask) Script() *lua.Script { return lua.Semaphore.Ask }
 
 // Args returns what the script gets.
 func (r Ask) Args() []string {
-	floor := stage.Decimal(r.Floor)
-	if r.FastPath && r.Floor == 0 {
-		floor = "" // Left out there, and here too.
-	}
-	return append(r.short(), stage.Args(floor, r.Arrival, r.Head, !r.Uncounted, r.Phase)...)
-}
-
-// Lightly returns what the script gets without all keys.
-func (r Ask) Lightly() []string {
-	if r.Floor == 0 {
-		return r.short()
-	}
-	return append(r.short(), stage.Decimal(r.Floor))
-}
-
-func (r Ask) short() []string {
 	args := stage.Args(r.Ticket, r.Bound.Mode(r.Mode), r.NotAfter, r.Who, states(r.Limit, r.Born))
 	if r.Born == 0 {
 		args = append(args, "")
+	}
+	switch {
+	case !r.FastPath:
+		return append(args, stage.Args(r.Floor, r.Arrival, r.Head, !r.Uncounted, r.Phase)...)
+	case r.Floor != 0:
+		return append(args, stage.Decimal(r.Floor))
 	}
 	return args
 }
@@ -134,22 +123,12 @@ func (End) Script() *lua.Script { return lua.Semaphore.End }
 func (r End) Args() []string {
 	args := stage.Args(r.Ticket, r.Floor, r.Token, !r.Uncounted)
 	switch {
+	case r.FastPath && r.Note == "":
+		return args[:min(len(args), 1+int(min(r.Floor, 1)))]
 	case r.Rests:
 		args = append(args, r.Note, wire.EndRests)
 	case r.Note != "":
 		args = append(args, r.Note)
-	}
-	return args
-}
-
-// Lightly returns what the script gets without all keys.
-func (r End) Lightly() []string {
-	args := stage.Args(r.Ticket, max(r.Floor-r.Above, 0))
-	if r.Floor <= r.Above && r.Note == "" {
-		args = args[:1]
-	}
-	if r.Note != "" {
-		args = append(args, "0", "1", r.Note)
 	}
 	return args
 }

@@ -27,7 +27,9 @@ func (r Ask) Run(l *Lock, now int64) wire.Tuple {
 	if plain && c.takes(differs) && t.Permits <= c.limit()-c.Used() {
 		c.begin()
 		c.take(r.Ticket, t.Permits, t.Lease, r.Phase[0], r.Who)
-		c.keep(0)
+		if l.Hash.Kept < max(c.lasts, c.Watched(0), c.Ahead())+line.LeastKept {
+			c.keep(0)
+		}
 		return c.granted(r.Ticket, 0)
 	}
 	if !c.known && t.Permits > r.Limit {

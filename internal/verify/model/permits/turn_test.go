@@ -155,7 +155,6 @@ func everySight() []string {
 		"more by a newer client", "fewer by a newer client", "an older client states another number", "a resize outlives a newer client",
 		"the first number after a resize",
 		"looked together at a head that does not fit", "stays", "rests semaphore/end", "rests semaphore/ask",
-		"answered without all keys semaphore/ask", "answered without all keys semaphore/end", "unusual semaphore/ask", "unusual semaphore/end",
 	}
 	sights = append(sights, stage.Statuses(map[*lua.Script][]wire.Status{
 		lua.Semaphore.Ask:    {wire.Granted, wire.Waiting, wire.Busy, wire.Late, wire.Excess, wire.Mismatch, wire.Full},
