@@ -37,10 +37,12 @@ type Protocol struct {
 	Latest bool
 }
 
-// FastPath reports whether asks, and ends, can come without all keys: see [Fallback]. Such an end reckons from the token of
-// the grant, so the token of a hold must not have risen since, as it may with Redlock.
+// FastPath reports whether asks, and ends, can come in short: without all arguments, and where one ticket holds at a time
+// without all keys (see [Fallback]). Such an end reckons from the token of the grant, so the token of a hold must not have
+// risen since, as it may with Redlock.
 func (p *Protocol) FastPath() (asks, ends bool) {
-	return p.Ask == Fairlock.Ask, p.End == Fairlock.End && p.Renew == Fairlock.Renew
+	several := p.Ask == Semaphore.Ask
+	return p.Ask == Fairlock.Ask || several, p.End == Fairlock.End && p.Renew == Fairlock.Renew || several
 }
 
 // SentBy is 3 ms after the sending of a request whose not-after is 3 s after it, in server µs, by the lowest estimate of
@@ -175,8 +177,13 @@ func (p *Protocol) Keys(prefix, name string) Keys {
 // All returns the keys in the order in which the scripts want them.
 func (k Keys) All() []string { return k.all }
 
-// FastPath returns the keys of a request that will do in the usual case.
-func (k Keys) FastPath() []string { return k.all[:2] }
+// FastPath returns the keys of a request that will do in the usual case; all of them, where several tickets may hold.
+func (k Keys) FastPath() []string {
+	if len(k.renewed) > 1 {
+		return k.all
+	}
+	return k.all[:2]
+}
 
 // Renewed returns the keys that a renewal wants. They exist while something is held: a script with an
 // absent key is refused while a slot moves.

@@ -18,9 +18,6 @@ import (
 // askPool has the acquire requests that were answered: a call takes one and puts it back.
 var askPool = sync.Pool{New: func() any { return &ask{} }}
 
-// askFloor is where a request on the fast path says the highest token seen.
-const askFloor = 3
-
 // An ask is an acquire request as it is sent.
 type ask struct {
 	core.Acquire
@@ -169,23 +166,23 @@ func (w *wait) fill(q *ask) {
 		q.args = append(q.room[:0], w.from.Ticket(), q.Text, "0", w.from.Hex(), phase, q.attempt.NotAfter, c.highest(), c.servers.Counted())
 		return
 	}
-	mode := bound(q.Limit).mode(q.Mode)
 	place, head := strconv.FormatInt(q.Acquire.Arrival, 10), strconv.FormatInt(t.queue.terms.headStart(), 10)
-	if fast, _ := e.proto.FastPath(); fast {
-		q.args = append(q.room[:0], q.Text, mode, q.attempt.NotAfter, "", place, head, c.servers.Counted(), phase)
-		tells := c.minToken.Load() > uint64(max(lua.SentBy(q.attempt.Latest), 0))
-		if q.Acquire.Arrival == 0 && t.queue.terms.headStart() == 0 && phase == wire.PhaseHeld && q.usual {
-			if q.fast = askFloor; tells || q.crowded { // Empty, it says that the lock is not expected to be free.
-				q.fast++
-			}
-		}
-		if tells || q.fast == 0 {
-			q.args[askFloor] = c.highest()
-		}
-		return
+	q.args = append(q.room[:0], q.Text, bound(q.Limit).mode(q.Mode), q.attempt.NotAfter)
+	if e.proto.Several() {
+		q.args = append(q.args, c.who, t.queue.extras[0], "")
+		copy(q.args[len(q.args)-1:], t.queue.extras[1:])
 	}
-	q.args = append(q.room[:0], q.Text, mode, q.attempt.NotAfter, place, head, c.highest(), c.servers.Counted(), phase, c.who)
-	q.args = append(q.args, t.queue.extras...)
+	floor := len(q.args)
+	q.args = append(q.args, "", place, head, c.servers.Counted(), phase)
+	tells := c.minToken.Load() > uint64(max(lua.SentBy(q.attempt.Latest), 0))
+	if q.Acquire.Arrival == 0 && t.queue.terms.headStart() == 0 && phase == wire.PhaseHeld && q.usual && q.Mode != wire.Drain {
+		if q.fast = floor; tells || q.crowded { // Empty, it says that the lock is not expected to be free.
+			q.fast++
+		}
+	}
+	if tells || q.fast == 0 {
+		q.args[floor] = c.highest()
+	}
 }
 
 // A request on the fast path has only the keys and arguments that the usual case needs. In any other case the script

@@ -200,11 +200,13 @@ func TestAnAskWithoutABoundIsWhatItAlwaysWas(t *testing.T) {
 	require.Equal(t, 3, a.fast)
 
 	a, text = ask(lua.Semaphore, DefaultTerms(), "5")
-	plain = []string{text, wire.Look, a.attempt.NotAfter, "0", "0", c.highest(), "1", wire.PhaseHeld, c.who, "5", c.made}
+	plain = []string{text, wire.Look, a.attempt.NotAfter, c.who, "5", c.made, "", "0", "0", "1", wire.PhaseHeld}
 	require.Equal(t, plain, a.args)
+	require.Equal(t, 6, a.fast)
 	a, text = ask(lua.Semaphore, limited, "5")
 	plain[0], plain[1], plain[2] = text, "look 3", a.attempt.NotAfter
 	require.Equal(t, plain, a.args)
+	require.Equal(t, 6, a.fast)
 	require.NoError(t, c.Shutdown(t.Context()))
 }
 

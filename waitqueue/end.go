@@ -206,7 +206,11 @@ func (e *lockEntry) fast(d *sender) []string {
 	}
 	args, note := append(d.room[:0], r.Text), r.Note()
 	if seen := e.client.minToken.Load(); r.Crowded || seen > h.Token || note != "" {
-		args = append(args, strconv.FormatUint(max(seen, h.Token)-h.Token, 10))
+		from := h.Token
+		if e.proto.Several() {
+			from = 0 // With all keys it is told in full.
+		}
+		args = append(args, strconv.FormatUint(max(seen, h.Token)-from, 10))
 	}
 	if note != "" {
 		args = append(args, "0", "1", note)

@@ -91,7 +91,7 @@ func (t *Tuple) Complete(hold, grant time.Duration) {
 	case t.Until != 0 || t.Now == 0 || t.Token == 0:
 	case t.Status == Granted:
 		t.Until = t.Now + hold.Microseconds()
-	case t.Has(Handed):
+	case t.Status == Done && t.Has(Handed):
 		t.Until = t.Now + grant.Microseconds()
 	}
 }

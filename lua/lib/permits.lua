@@ -19,7 +19,7 @@ function permits.read(keys, now, floor, counted, stated, born)
   local h = redis.call('HMGET', keys[1], 'limit', 'stated', 'used', 'token', 'high', 'mark', 'scan', 'marked',
     'kept', 'group', 'wants', 'born', 'rests')
   local guard = redis.call('ZRANGE', keys[4], 0, 0)[1]
-  redis.call('ZCARD', keys[2])
+  local left = redis.call('ZCARD', keys[2]) > 0 and not h[1] and 1 -- The queue has outlived the hash.
   redis.call('ZCARD', keys[3])
   return {
     lock = keys[1], queue = keys[2], suspects = keys[3], holders = keys[4], now = now, grant = permits.grant,
@@ -27,7 +27,7 @@ function permits.read(keys, now, floor, counted, stated, born)
     stated = tonumber(h[2] or not h[1] and stated or nil), -- nil: nobody has since it was resized
     born = tonumber(h[12] or not h[1] and born or nil), -- nil: the limit cannot change
     used = tonumber(h[3] or 0), owner = tonumber(h[3] or 0) > 0, ends = 0,
-    token = tonumber(h[4] or 0), high = tonumber(h[5] or 0), mark = tonumber(h[6] or 0), scan = h[7],
+    token = tonumber(h[4] or 0), high = tonumber(h[5] or left or 0), mark = tonumber(h[6] or 0), scan = h[7],
     marked = h[8], kept = tonumber(h[9] or 0), group = tonumber(h[10] or 0),
     wants = h[11], rests = tonumber(h[13] or 0), -- Until when permits may stay taken whose hold is over.
     floor = base.floor(floor, now), counted = counted == '1', created = false,
@@ -105,6 +105,7 @@ end
 -- refused when memory is full, so that the first use of a lock then leaves nothing.
 local function make(s)
   if s.limit > 0 then redis.call('HSET', s.lock, unpack(counts(s))) end
+  if s.limit > 0 and s.high > 0 then redis.call('HSET', s.lock, 'high', base.int(s.high)) end
   redis.call('DEL', s.holders)
   if s.limit == 0 then return end
   redis.call('ZADD', s.holders, 0, permits.GUARD)

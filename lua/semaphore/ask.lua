@@ -9,17 +9,19 @@
 --                 a try for all permits that are free, of a ticket that names none. After look and wait: how many may
 --                 wait, for a ticket with a limit that never had a place, as in "wait 16"
 --       notafter  server µs after which the ask changes nothing
---       arrival   what an earlier ask of this ticket answered, or 0
---       head      head start of the priority in µs
---       floor     the highest token that the client has seen
---       counted   1 if subscribers can be counted
---       phase     held, or final if the lease will not be renewed
 --       who       what operators are told of the client
 --       limit     how many permits there are, as the client states it
---       born      server µs at which the client was made; absent if the limit cannot change. The limit of the newest client
---                 counts; where that is another than the newest before it stated, DIFFERS is among the flags. Without it
---                 the limit must be the one that counts
--- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
+--       born      server µs at which the client was made; missing or empty if the limit cannot change. The limit of the
+--                 newest client counts; where that is another than the newest before it stated, DIFFERS is among the flags.
+--                 Without it the limit must be the one that counts
+--       floor     the highest token that the client has seen; missing or empty: none that is later than when this was sent
+--       arrival   what an earlier ask of this ticket answered, or 0; missing: 0
+--       head      head start of the priority in µs; missing: 0
+--       counted   0 if subscribers cannot be counted; missing: they can
+--       phase     held, or final if the lease will not be renewed; missing: held
+-- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}, or shorter:
+--       now alone: GRANTED for the lease of the ticket, with now as its token
+--       {status, now, now - token, until - now, place, waiting}: BUSY
 --       place of GRANTED is the number of permits, where it is told. EXCESS: the ticket asks for more than there
 --       are. MISMATCH: another limit counts, and cannot change. Both are told at once, with the limit in states, and keep
 --       nothing of the ticket. The flag DIFFERS: the client states another limit than the newest, or than the newest before it.
@@ -29,96 +31,130 @@
 
 -- The usual cases come ahead of the includes, because the making of their functions costs as much as what
 -- is done here. The numbers are those of lib/base, the names in capitals and the calls those of lib/rules.
-local GRANTED, WAITING, LATE, FULL, DIFFERS = 1, 2, 4, 13, 128
+local GRANTED, WAITING, BUSY, LATE, FULL, DIFFERS = 1, 2, 3, 4, 13, 128
 local ticket, mode, format = ARGV[1], ARGV[2], string.format
 local limit
 if #mode > 5 then mode, limit = bounded(mode) end
 local t = redis.call('TIME')
 local now = micros(t)
-if now > ARGV[3] + 0 then return { LATE, now } end
+local notafter = ARGV[3] + 0
+if now > notafter then return { LATE, now } end
 
+-- Without high nobody has queued since the last release. Where the hash is lost the queue may have outlived it.
 local kind, number, lease_ms = string.match(ticket, '^[^:]*:%d+:(%a):(%d+):(%d+):')
-local h = redis.call('HMGET', KEYS[1], ticket, 'limit', 'stated', 'used', 'token', 'kept', 'group', 'born')
-local size, n = redis.call('ZCARD', KEYS[2]), tonumber(number)
-local kept, room = (h[6] or 0) + 0, (h[2] or 0) - (h[4] or 0)
-local agreed, other = h[2] and h[3] and not h[1] and n > 0, nil
-if agreed and ARGV[10] ~= h[3] then other = 0 end
-if agreed and ARGV[11] then
-  local born = (h[8] or 0) + 0
-  agreed = ARGV[11] + 0 <= born and born <= now -- The client is not newer than the one whose number counts.
-elseif other then
-  agreed = false
+local holders, n, born = KEYS[4], tonumber(number), ARGV[6] ~= '' and ARGV[6] or nil
+-- A field that is not there costs the most: Redis goes through all holds for it.
+local h = redis.call('HMGET', KEYS[1], 'limit', 'stated', 'used', 'token', 'kept', 'high', kind == 'r' and 'group' or born and 'born' or 'used')
+local most = h[1] -- nil: there is no lock
+local size = most and not h[6] and 0 or redis.call('ZCARD', KEYS[2])
+local last, kept, room = (h[4] or 0) + 0, (h[5] or 0) + 0, (most or ARGV[5]) - (h[3] or 0)
+local agreed, newer, other = n > 0, false, nil
+if not most then
+  agreed = agreed and not h[4] and not h[6] and size == 0 and redis.call('ZCARD', holders) == 0
+else
+  agreed = agreed and h[2]
+  if agreed and ARGV[5] ~= h[2] then other = 0 end
+  if agreed and born then
+    -- The newest client states what counts.
+    local made, mine = (h[7] or 0) + 0, born + 0
+    newer = mine > made
+    if made > now or newer and (other or h[2] ~= most or mine > now) then agreed = false end
+  elseif other then
+    agreed = false
+  end
+  if agreed and h[2] ~= most then agreed = kept >= now + MONTH_US - DAY_US end -- It was resized.
 end
-if agreed and h[3] ~= h[2] then agreed = kept >= now + MONTH_US - DAY_US end -- It was resized.
 local lost = false
 
--- Enough is free, and nobody waits: take it. The guard of the holders comes along, to see that it was there.
+-- Enough is free, and nobody waits: take it. The guard of the holders comes along, to see that it was there; and who holds
+-- already is not added.
 if agreed and size == 0 and n <= room then
-  local ends, token, floor = now + lease_ms * 1000, (h[5] or 0) + 0, ARGV[6] + 0
+  local ends, floor = now + lease_ms * 1000, tonumber(ARGV[7]) or sent_by(notafter, now)
   floor = believed(floor, now)
-  local usual = kept >= math.max(ends, queue_need(0, now), token_need(math.max(token, floor), now)) + LEAST_US
-  lost = usual and redis.call('ZADD', KEYS[4], 0, '-', format('%.0f', ends), ticket) ~= 1
-  if usual and not lost then
-    local since, fence = micros_text(t), h[5]
-    local record = ':' .. lease_ms .. '000:' .. string.sub(ARGV[8], 1, 1) .. ':' .. since .. ':' .. ARGV[9]
-    local used = format('%.0f', h[4] + n)
-    if kind == 'r' and h[4] ~= '0' and h[7] == fence and floor <= token then
-      -- Readers that hold together share a token.
-      redis.call('HSET', KEYS[1], 'used', used, ticket, number .. ':' .. fence .. record)
-      return { GRANTED, now, token, ends, other, other, other, other and DIFFERS }
+  -- Readers that hold together share a token.
+  local shares = kind == 'r' and h[3] and h[3] ~= '0' and h[7] == h[4] and last >= floor
+  local token = shares and last or next_token(last, floor, now)
+  local need = math.max(ends, queue_need(0, now), token_need(token, now))
+  local short = kept < need + LEAST_US
+  local q = short and most and redis.call('HMGET', KEYS[1], 'marked', 'rests') or {}
+  local added = redis.call('ZADD', holders, 'NX', 0, '-', format('%.0f', ends), ticket)
+  lost, agreed = most and added == 2, added == (most and 1 or 2)
+  if agreed then
+    local since = micros_text(t)
+    local fence = shares and h[4] or token == now and since or format('%.0f', token)
+    local phase = string.sub(ARGV[11] or 'held', 1, 1)
+    redis.call('HSET', KEYS[1], 'used', format('%.0f', (h[3] or 0) + n), 'token', fence,
+      ticket, number .. ':' .. fence .. ':' .. lease_ms .. '000:' .. phase .. ':' .. since .. ':' .. ARGV[4])
+    if kind == 'r' and not shares then redis.call('HSET', KEYS[1], 'group', fence) end
+    if newer then redis.call('HSET', KEYS[1], 'born', born) end
+    if not most then
+      redis.call('HSET', KEYS[1], 'limit', ARGV[5], 'stated', ARGV[5])
+      if born then redis.call('HSET', KEYS[1], 'born', born) end
     end
-    token = next_token(token, floor, now)
-    fence = token == now and since or format('%.0f', token)
-    if kind == 'r' then
-      redis.call('HSET', KEYS[1], 'used', used, 'token', fence, 'group', fence, ticket, number .. ':' .. fence .. record)
-    else
-      redis.call('HSET', KEYS[1], 'used', used, 'token', fence, ticket, number .. ':' .. fence .. record)
+    if short then
+      local longest = most and redis.call('ZRANGE', holders, -1, -1, 'WITHSCORES')[2] or 0 -- Others may hold for longer.
+      kept = math.max(kept, SPARE_US + math.max(need, longest, (q[2] or 0) + 0))
+      local ms = format('%.0f', (kept - now) / 1000)
+      redis.call('HSET', KEYS[1], 'kept', format('%.0f', kept))
+      redis.call('PEXPIRE', KEYS[1], ms)
+      redis.call('PEXPIRE', holders, ms)
+      if q[1] then redis.call('PEXPIRE', KEYS[3], ms) end
     end
+    if token == now and not other then return now end
     return { GRANTED, now, token, ends, other, other, other, other and DIFFERS }
   end
 end
 
--- No lease has run out, nothing is unusual about the queue, and its head does not fit and hears: a first wait
--- queues.
-if agreed and (mode == 'wait' or limit and mode == 'look') and ARGV[4] == '0' and ARGV[5] == '0' and size > 0
-  and n <= tonumber(h[2]) and kept >= LEAST_US
-    + math.max(queue_need(size + 1, now), token_need((h[5] or 0) + 0, now)) then
-  local client = string.match(ticket, '^[^:]*')
-  local q = redis.call('HMGET', KEYS[1], 'high', 'marked', 'scan', 'mark')
-  local first = redis.call('ZRANGE', KEYS[4], 0, 1, 'WITHSCORES')
+-- No lease has run out, nothing is unusual about the queue, and its head does not fit and hears: a try is refused, and a first
+-- wait or look gets its arrival.
+if agreed and most and not newer and n <= most + 0 and (ARGV[8] or '0') == '0' and (ARGV[9] or '0') == '0'
+  and kept >= LEAST_US + math.max(queue_need(size + 1, now), token_need(last, now)) then
+  local q = redis.call('HMGET', KEYS[1], 'marked', 'scan', 'mark', ticket, 'wants', 'rests')
+  local first = redis.call('ZRANGE', holders, 0, 1, 'WITHSCORES')
   local ends = (first[4] or 0) + 0
-  local arrival = math.max(now, (q[1] or 0) + 1)
-  local stuck = first[1] == '-' and ends > now and not q[2] and not q[3] and not q[4]
-  if stuck and room > 0 then
+  local arrival = math.max(now, (h[6] or 0) + 1)
+  local stuck = first[1] == '-' and ends > now and not q[1] and not q[2] and not q[3] and not q[4] and not (size == 0 and q[5])
+  if stuck and size > 0 and room > 0 then
     local head = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
-    local other, needs = string.match(head[1], '^([^:]*):%d+:%a:(%d+):%d+:%d+$')
-    stuck = other and tonumber(head[2]) < arrival and tonumber(needs) > room and tonumber(needs) <= tonumber(h[2])
-    if stuck and other ~= client then
-      local counts = ARGV[7] == '1' and redis.pcall('PUBSUB', 'NUMSUB', KEYS[1] .. ':wake:' .. other) -- R4
+    local client, needs = string.match(head[1], '^([^:]*):%d+:%a:(%d+):%d+:%d+$')
+    stuck = client and tonumber(head[2]) < arrival and tonumber(needs) > room and tonumber(needs) <= most + 0
+    if stuck and string.sub(ticket, 1, #client + 1) ~= client .. ':' then
+      local counts = ARGV[10] ~= '0' and redis.pcall('PUBSUB', 'NUMSUB', KEYS[1] .. ':wake:' .. client) -- R4
       stuck = counts and (counts[2] or 0) > 0
     end
+  end
+  if stuck and mode == 'try' then
+    if not other then return { BUSY, now, now - last, ends - now, -1, size } end
+    stuck = false
   end
   if stuck and limit then
     -- @include lib/known.lua
     local full = known.full(KEYS, redis.call('HGET', KEYS[1], 'looked'), now, ticket, size, tonumber(limit))
-    if full then return { FULL, now, tonumber(h[5] or 0), ends, -1, size, now - full, other and DIFFERS or 0 } end
-    stuck = full == nil and mode == 'wait'
+    if full then return { FULL, now, last, ends, -1, size, now - full, other and DIFFERS or 0 } end
+    stuck = full == nil
   end
-  if stuck then
-    local text = arrival == now and micros_text(t) or format('%.0f', arrival)
-    if redis.call('ZADD', KEYS[2], 'NX', text, ticket) == 1 then
-      redis.call('HSET', KEYS[1], 'high', text)
-      local ahead = redis.call('ZRANK', KEYS[2], ticket) + 1
-      return { WAITING, now, tonumber(h[5] or 0), ends, ahead, size + 1, arrival, other and DIFFERS or 0 }
+  local waits = stuck and mode == 'wait' and redis.call('ZADD', KEYS[2], 'NX', format('%.0f', arrival), ticket) == 1
+  if waits or stuck and mode == 'look' and not redis.call('ZSCORE', KEYS[2], ticket) then
+    local text, ahead = format('%.0f', arrival), -1
+    redis.call('HSET', KEYS[1], 'high', text)
+    if waits then
+      ahead, size = size > 0 and redis.call('ZRANK', KEYS[2], ticket) + 1 or 1, size + 1
     end
+    if waits and size == 1 then -- The queue is new.
+      local longest = redis.call('ZRANGE', holders, -1, -1, 'WITHSCORES')[2]
+      kept = math.max(kept, SPARE_US + math.max(longest, queue_need(1, now), token_need(last, now), (q[6] or 0) + 0))
+      redis.call('HSET', KEYS[1], 'kept', format('%.0f', kept))
+      for _, key in ipairs({ KEYS[1], KEYS[2], holders }) do redis.call('PEXPIRE', key, format('%.0f', (kept - now) / 1000)) end
+    end
+    if ahead == size and arrival == now and not other then return text .. ' ' .. (h[4] or 0) .. ' ' .. first[4] .. ' ' .. size end
+    return { WAITING, now, last, ends, ahead, size, arrival, other and DIFFERS or 0 }
   end
 end
-
 -- @include lib/permits.lua
 -- @include lib/place.lua
-local s = permits.read(KEYS, now, ARGV[6], ARGV[7], ARGV[10], ARGV[11])
+local s = permits.read(KEYS, now, tonumber(ARGV[7]) or sent_by(notafter, now), ARGV[10] or '1', ARGV[5], born)
 if not s.new then
-  local ok, differs = permits.state(s, ARGV[10], ARGV[11])
+  local ok, differs = permits.state(s, ARGV[5], born)
   if not ok then return permits.refuse(s, base.MISMATCH) end
   if differs then hold.flag(s, hold.DIFFERS) end
 end
@@ -141,8 +177,8 @@ size = redis.call('ZCARD', s.queue)
 if mode == 'drain' then n = math.max(s.limit - s.used, 0) end
 if not holds and not s.taken[ticket] and size == 0 and n > 0 and n <= s.limit - s.used then
   permits.take(s, { {
-    ticket = ticket, kind = kind, permits = n, lease_ms = tonumber(lease_ms), phase = string.sub(ARGV[8], 1, 1),
-  } }, ARGV[9])
+    ticket = ticket, kind = kind, permits = n, lease_ms = tonumber(lease_ms), phase = string.sub(ARGV[11] or 'held', 1, 1),
+  } }, ARGV[4])
 end
 local taken = s.taken[ticket]
 if taken then holds, token, ends = taken.permits, taken.token, taken.ends end
@@ -161,7 +197,7 @@ if limit and not redis.call('ZSCORE', s.queue, ticket) then
 end
 
 local ahead, arrival
-ahead, arrival, size = place.wait(s, ticket, mode, tonumber(ARGV[4]), tonumber(ARGV[5]), size)
+ahead, arrival, size = place.wait(s, ticket, mode, tonumber(ARGV[8] or 0), tonumber(ARGV[9] or 0), size)
 if ahead == (s.owner and 1 or 0) then queue.advance(s, client) end -- It came in ahead of one that does not fit.
 hold.keep(s, size)
 taken = s.taken[ticket]

@@ -1,15 +1,14 @@
 package model
 
-import "github.com/headwaiter/headwaiter/internal/verify/model/stage"
-
-// sentBy is how long before its not-after a request was sent that says nothing of the tokens that its client has seen:
-// none is higher than the time of that.
-const sentBy = 2997 * stage.Millisecond
+import (
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+)
 
 // seen is the highest token that the client has seen.
 func (r Ask) seen() int64 {
 	if r.FastPath && r.Floor == 0 {
-		return r.NotAfter - sentBy
+		return r.NotAfter - line.SentBy
 	}
 	return r.Floor
 }

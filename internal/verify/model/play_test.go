@@ -98,7 +98,7 @@ func (p *player) put(tickets []lua.Arrival, lives int64) error {
 
 // build makes the request of a step from what its client knows, or nil.
 func (p *player) build(s step) Request {
-	notAfter, floor := p.Terms(s, sentBy+stage.Millisecond)
+	notAfter, floor := p.Terms(s, line.SentBy+stage.Millisecond)
 	t := &p.Clients[s.Client][s.Slot]
 	switch s.Op {
 	case line.OpAsk:

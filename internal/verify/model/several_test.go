@@ -139,7 +139,7 @@ func (w *together) build(players []*player, s step) error {
 		stage.Tick(w.server, &p.Now)
 	}
 	b := sentAll{players: players}
-	notAfter, floor := players[0].Terms(s, sentBy+stage.Millisecond)
+	notAfter, floor := players[0].Terms(s, line.SentBy+stage.Millisecond)
 	if s.Op == line.OpAsk {
 		r := AskAll{
 			Mode: s.Mode, NotAfter: notAfter, Head: s.Head, Floor: floor, Uncounted: s.Blank, Phase: s.Phase(),

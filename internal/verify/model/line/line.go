@@ -31,6 +31,10 @@ const (
 	LongLook    = 2 * stage.Second       // the longest time between two looks of a client, of few
 	LookEach    = 5 * stage.Millisecond  // and what each waiting client adds to it
 
+	// SentBy is how long before its not-after a request was sent that says nothing of the tokens that its client has seen:
+	// none is higher than the time of that.
+	SentBy = 2997 * stage.Millisecond
+
 	mostSpared  = 10 * stage.Second // for how long nobody is dropped at the most
 	markLasts   = stage.Minute      // for how long after its end a mark still counts as used
 	remembers   = 10 * stage.Minute // how long a suspect is remembered

@@ -160,7 +160,7 @@ func (h *happened) untouched() error {
 		if _, is := h.After[1].Members[ask.Ticket]; is && (!was || h.Reply.Status == wire.Excess) {
 			return fmt.Errorf("%s is queued", ask.Ticket)
 		}
-		if h.Before[0].Members["high"] != h.After[0].Members["high"] {
+		if h.arrived() {
 			return fmt.Errorf("%s took an arrival", ask.Ticket)
 		}
 	}
@@ -248,6 +248,12 @@ func sameTwice(k lua.Keys, r Request, one, two wire.Tuple, first, second stage.S
 		}
 	}
 	return nil
+}
+
+// arrived reports whether an arrival was given. Where the hash was lost, the next grant says that the queue is not empty.
+func (h *happened) arrived() bool {
+	high := h.After[0].Members["high"]
+	return high != h.Before[0].Members["high"] && high != "1"
 }
 
 // scene lets "a" hold, with a lease that is over or not, and the others wait.

@@ -31,6 +31,12 @@ func (p *player) put(tickets []lua.Arrival) error {
 	if len(tickets) == 0 {
 		return nil
 	}
+	if h := &p.Model.Hash; h.Limit != 0 && h.High == 0 { // As a request does that queues a ticket.
+		h.High = 1
+		if err := p.Host.Do("HSET", p.Keys.Lock, "high", "1").Error(); err != nil {
+			return err
+		}
+	}
 	if err := p.Put(tickets, max(p.Model.Hash.Kept-p.Now, 0)+2*stage.Minute); err != nil {
 		return err
 	}
@@ -39,7 +45,7 @@ func (p *player) put(tickets []lua.Arrival) error {
 
 // build makes the request of a step from what its client knows, or nil.
 func (p *player) build(s step) Request {
-	notAfter, floor := p.Terms(s, 0)
+	notAfter, floor := p.Terms(s, line.SentBy+stage.Millisecond)
 	limit, born := p.limit, p.born
 	if born != 0 {
 		born += int64(s.Client) * stage.Second
@@ -66,6 +72,7 @@ func (p *player) build(s step) Request {
 		if s.Mode == wire.Wait || s.Mode == wire.Look {
 			r.Bound = t.Bound
 		}
+		r.FastPath = r.Arrival == 0 && r.Head == 0 && !s.Blank && !s.Final && s.Mode != wire.Drain && s.Choice%2 == 0
 		return r
 	case line.OpEnd:
 		t.Ended = true
@@ -74,7 +81,9 @@ func (p *player) build(s step) Request {
 		if s.Choice%2 == 1 {
 			note = "00-a-b~c-01"
 		}
-		return End{Ticket: t.Text, Token: max(token, 0), Floor: floor, Uncounted: s.Blank, Note: note, Rests: s.Rests}
+		r := End{Ticket: t.Text, Token: max(token, 0), Floor: floor, Uncounted: s.Blank, Note: note, Rests: s.Rests}
+		r.FastPath = r.Token == 0 && !r.Rests && !s.Blank && s.Size%2 == 0
+		return r
 	case line.OpRenew:
 		token := t.Token
 		if s.Choice == 7 {

@@ -32,12 +32,20 @@ func (j *judge) step(h happened) error {
 	err := errors.Join(
 		expiry(h), h.Numbered(guard, "limit", "stated", "born", "group"), h.adds(), j.tokens(h), h.capacity(), j.stays(h), h.order(), h.busy(), h.dropped(), h.messages(),
 		h.answer(), h.untold(), h.untouched(), h.Placed(h.After[0].Number("used") > 0),
-		h.Room(h.Before[0].Members["high"] != h.After[0].Members["high"]), j.counts(h),
+		h.Room(h.arrived()), j.counts(h), h.noticed(),
 	)
 	if h.sound() {
 		j.gone = false
 	}
 	return err
+}
+
+// noticed: where somebody waits the lock says so, unless its hash is lost.
+func (h *happened) noticed() error {
+	if waiting := len(h.After[1].Members); waiting > 0 && h.After[0].Members["limit"] != "" && h.After[0].Members["high"] == "" {
+		return fmt.Errorf("%d wait, and the lock does not say so", waiting)
+	}
+	return nil
 }
 
 // counts: the newest client's number counts, once it differs from the number of the newest before it; a resize counts

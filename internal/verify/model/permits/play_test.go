@@ -119,7 +119,11 @@ func (p *player) run(r Request) (wire.Tuple, error) {
 			return reply, err
 		}
 	}
-	return r.Script().Tuple(p.Host.Call(keys, r.Script(), r.Args()))
+	reply, err := r.Script().Tuple(p.Host.Call(keys, r.Script(), r.Args()))
+	if a, ok := r.(Ask); ok {
+		reply.Complete(wire.TicketTerms(a.Ticket))
+	}
+	return reply, err
 }
 
 // send runs a request on both and holds the results against each other and the invariants.

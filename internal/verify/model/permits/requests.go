@@ -24,6 +24,7 @@ type Ask struct {
 	Limit     int64
 	Born      int64       // server µs; 0: the limit cannot change
 	Bound     *line.Bound // of a ticket that never had a place, if it has one
+	FastPath  bool        // without the arguments that have their usual value
 }
 
 // An End is a request of semaphore/end.
@@ -34,6 +35,7 @@ type End struct {
 	Uncounted bool
 	Note      string
 	Rests     bool // it was used: its permits stay taken for as long as its renewal has said
+	FastPath  bool // without the arguments that have their usual value
 }
 
 // A Renew is a request of semaphore/renew.
@@ -93,8 +95,17 @@ func (Ask) Script() *lua.Script { return lua.Semaphore.Ask }
 
 // Args returns what the script gets.
 func (r Ask) Args() []string {
-	args := stage.Args(r.Ticket, r.Bound.Mode(r.Mode), r.NotAfter, r.Arrival, r.Head, r.Floor, !r.Uncounted, r.Phase, r.Who)
-	return append(args, states(r.Limit, r.Born)...)
+	args := stage.Args(r.Ticket, r.Bound.Mode(r.Mode), r.NotAfter, r.Who, states(r.Limit, r.Born))
+	if r.Born == 0 {
+		args = append(args, "")
+	}
+	switch {
+	case !r.FastPath:
+		return append(args, stage.Args(r.Floor, r.Arrival, r.Head, !r.Uncounted, r.Phase)...)
+	case r.Floor != 0:
+		return append(args, stage.Decimal(r.Floor))
+	}
+	return args
 }
 
 // states are the words by which a client states a limit.
@@ -110,8 +121,10 @@ func (End) Script() *lua.Script { return lua.Semaphore.End }
 
 // Args returns what the script gets.
 func (r End) Args() []string {
-	args := stage.Args(r.Ticket, r.Token, r.Floor, !r.Uncounted)
+	args := stage.Args(r.Ticket, r.Floor, r.Token, !r.Uncounted)
 	switch {
+	case r.FastPath && r.Note == "":
+		return args[:min(len(args), 1+int(min(r.Floor, 1)))]
 	case r.Rests:
 		args = append(args, r.Note, wire.EndRests)
 	case r.Note != "":

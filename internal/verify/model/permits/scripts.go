@@ -14,7 +14,7 @@ func (r Ask) Run(l *Lock, now int64) wire.Tuple {
 		return wire.Tuple{Status: wire.Late, Now: now}
 	}
 	t, _ := line.Read(r.Ticket)
-	c := l.call(now, t.Client, r.Floor, !r.Uncounted, r.Limit, r.Born)
+	c := l.call(now, t.Client, r.seen(), !r.Uncounted, r.Limit, r.Born)
 	ok, differs := c.states()
 	if !ok {
 		return c.refuse(wire.Mismatch)
@@ -22,27 +22,34 @@ func (r Ask) Run(l *Lock, now int64) wire.Tuple {
 	if differs {
 		c.Flags |= wire.Differs
 	}
-	_, guarded := l.Holders[guard]
 	_, holds := l.Hash.Holds[r.Ticket]
-	plain := c.known && c.older() && guarded && !holds && t.Permits > 0 && !c.fading()
-	lasting := l.Hash.Kept >= max(now+2*line.LongLook, min(max(l.Hash.Token, c.Floor), now+line.ForgedAhead))+line.LeastKept
-	if plain && lasting && len(l.Queue) == 0 && t.Permits <= c.room() && l.Hash.Kept >= now+t.Lease+line.LeastKept {
+	plain := !holds && t.Permits > 0 && len(l.Queue) == 0
+	if plain && c.takes(differs) && t.Permits <= c.limit()-c.Used() {
+		c.begin()
 		c.take(r.Ticket, t.Permits, t.Lease, r.Phase[0], r.Who)
+		if l.Hash.Kept < max(c.lasts, c.Watched(0), c.Ahead())+line.LeastKept {
+			c.keep(0)
+		}
 		return c.granted(r.Ticket, 0)
 	}
 	if !c.known && t.Permits > r.Limit {
 		l.Dequeue(r.Ticket)
 		return c.refuse(wire.Excess)
 	}
-	usual := plain && lasting && t.Permits <= l.Hash.Limit && r.usual(c)
-	if usual && r.Bound != nil {
+	c.plain = c.known && c.older() && !holds && t.Permits > 0 && !c.fading() && t.Permits <= l.Hash.Limit && r.usual(c)
+	if c.plain && r.Mode == wire.Try {
+		if !differs {
+			return c.reply(wire.Busy, -1, len(l.Queue), 0)
+		}
+		c.plain = false
+	}
+	if c.plain && r.Bound != nil {
 		oldest, full, sure := c.Known(*r.Bound, r.Ticket)
 		if full {
 			return c.reply(wire.Full, -1, len(l.Queue), oldest)
 		}
-		usual = sure
+		c.plain = sure
 	}
-	c.plain = usual && r.Mode == wire.Wait
 	c.settle(c.plain)
 	if c.fading() {
 		l.Hash.Kept, c.Created = now+resizedFor, true
@@ -63,17 +70,29 @@ func (r Ask) Run(l *Lock, now int64) wire.Tuple {
 	return r.outcome(c, t.Permits)
 }
 
-// usual reports whether a first wait finds nothing unusual about a queue whose head does not fit: then it does
-// not look whether the clock stepped back.
+// seen is the highest token that the client has seen.
+func (r Ask) seen() int64 {
+	if r.FastPath && r.Floor == 0 {
+		return r.NotAfter - line.SentBy
+	}
+	return r.Floor
+}
+
+// usual reports whether a first ask finds nothing unusual about permits that are not enough for it, or a queue whose head
+// does not fit: then it does not look whether the clock stepped back.
 func (r Ask) usual(c *call) bool {
 	h, size := &c.Hash, len(c.Queue)
-	if r.Mode != wire.Wait && (r.Mode != wire.Look || r.Bound == nil) || r.Arrival != 0 || r.Head != 0 || size == 0 || c.Rank(r.Ticket) >= 0 {
+	_, guarded := c.Holders[guard]
+	if !guarded || h.Stated == 0 || r.Mode == wire.Drain || r.Arrival != 0 || r.Head != 0 || r.Mode != wire.Try && c.Rank(r.Ticket) >= 0 {
 		return false
 	}
-	need := c.Watched(size + 1)
+	need := max(c.Watched(size+1), c.Ahead())
 	all := c.ends()
 	if h.Kept < need+line.LeastKept || len(all) == 0 || all[0].Arrival <= c.Now || h.Marked || h.Scan != nil || h.Mark != 0 {
 		return false
+	}
+	if size == 0 {
+		return h.Wants == ""
 	}
 	if c.room() <= 0 {
 		return true
@@ -139,6 +158,7 @@ func (r End) Run(l *Lock, now int64) wire.Tuple {
 	size := len(l.Queue)
 	if freed && size == 0 && r.Token == 0 && !r.Rests && (l.Used() == hold.Permits || hold.Lease <= line.MostKept) {
 		c.free(r.Ticket, now+hold.Lease)
+		l.Hash.High = 0
 		c.cut(hold)
 		l.tidy()
 		return wire.Tuple{Status: wire.Done}

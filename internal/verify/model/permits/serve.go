@@ -76,6 +76,30 @@ func (c *call) older() bool {
 	return c.born <= c.Hash.Born && c.Hash.Born <= c.Now
 }
 
+// takes reports whether a ticket can take permits that are free, without a look at anything else.
+func (c *call) takes(differs bool) bool {
+	h := &c.Hash
+	if _, guarded := c.Holders[guard]; c.known != guarded || !c.known && len(c.Holders) > 0 {
+		return false // A key was lost.
+	}
+	if !c.known {
+		return h.Token == 0 && h.High == 0
+	}
+	newer := c.change != nil && c.born != 0 && !differs && h.Stated == h.Limit && h.Born <= c.Now && c.born <= c.Now
+	return h.Stated != 0 && (c.older() || newer) && !c.fading()
+}
+
+// begin makes the lock where there is none, and notes who states its limit.
+func (c *call) begin() {
+	if c.change != nil {
+		c.change()
+	}
+	if h := &c.Hash; !c.known {
+		h.Limit, h.Stated, h.Born = c.stated, c.stated, c.born
+		c.Holders[guard] = 0
+	}
+}
+
 // room is how many permits are free; less than nothing after a lock was made smaller.
 func (c *call) room() int64 { return c.Hash.Limit - c.Used() }
 
@@ -144,8 +168,11 @@ func (c *call) settle(usual bool) {
 	case !c.known:
 		clear(c.Holders)
 		if c.stated != 0 {
-			h.Limit, h.Stated, h.Born, c.Created = c.stated, c.stated, c.born, true
-			c.Holders[guard] = 0
+			c.begin()
+			c.Created = true
+			if len(c.Queue) > 0 {
+				h.High = max(h.High, 1) // The queue has outlived the hash.
+			}
 		}
 	case !guarded:
 		h.Holds, h.Group, h.Forced, h.Lapsed, h.Looked, h.Wants, h.Rests = nil, 0, "", "", nil, "", 0
