@@ -97,6 +97,18 @@ func TestReadersAreToldWhenAWriterWaits(t *testing.T) {
 	})
 }
 
+func TestWhoReadsLaterHasTheTokenOfThoseWhoReadAlready(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		x, y := locks(t, kit.Dial(t, s), kit.Dial(t, s))
+		first := read(t, t.Context(), x)
+		synctime.Pass(time.Second)
+		second := read(t, t.Context(), y)
+		require.Equal(t, first.Token(), second.Token())
+		kit.Release(t, first)
+		kit.Release(t, second)
+	})
+}
+
 // Each reader has a lease of its own: what one cannot renew ends, and the others stand.
 // Readers who hold together have one token, which does not say whose hold is meant.
 func TestTheVeryReaderThatIsMeantIsReleasedByForce(t *testing.T) {

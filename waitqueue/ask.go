@@ -166,16 +166,19 @@ func (w *wait) fill(q *ask) {
 		q.args = append(q.room[:0], w.from.Ticket(), q.Text, "0", w.from.Hex(), phase, q.attempt.NotAfter, c.highest(), c.servers.Counted())
 		return
 	}
-	place, head := strconv.FormatInt(q.Acquire.Arrival, 10), strconv.FormatInt(t.queue.terms.headStart(), 10)
+	place, head, counted := strconv.FormatInt(q.Acquire.Arrival, 10), strconv.FormatInt(t.queue.terms.headStart(), 10), c.servers.Counted()
 	q.args = append(q.room[:0], q.Text, bound(q.Limit).mode(q.Mode), q.attempt.NotAfter)
-	if e.proto.Several() {
+	several := e.proto.Several()
+	if several {
 		q.args = append(q.args, c.who, t.queue.extras[0], "")
 		copy(q.args[len(q.args)-1:], t.queue.extras[1:])
 	}
 	floor := len(q.args)
-	q.args = append(q.args, "", place, head, c.servers.Counted(), phase)
-	tells := c.minToken.Load() > uint64(max(lua.SentBy(q.attempt.Latest), 0))
-	if q.Acquire.Arrival == 0 && t.queue.terms.headStart() == 0 && phase == wire.PhaseHeld && q.usual && q.Mode != wire.Drain {
+	q.args = append(q.args, "", place, head, counted, phase)
+	// A reader has the token of those who read already, unless it knows of a higher one.
+	tells := t.Kind == wire.Read || c.minToken.Load() > uint64(max(lua.SentBy(q.attempt.Latest), 0))
+	plain := q.Acquire.Arrival == 0 && t.queue.terms.headStart() == 0 && phase == wire.PhaseHeld && q.usual
+	if plain && (!several || counted == "1" && q.Mode != wire.Drain) {
 		if q.fast = floor; tells || q.crowded { // Empty, it says that the lock is not expected to be free.
 			q.fast++
 		}

@@ -174,9 +174,11 @@ func TestAURLReachesItsServer(t *testing.T) {
 
 // An ask is what it always was, word for word, without an option; and goes without all keys.
 func TestAnAskWithoutABoundIsWhatItAlwaysWas(t *testing.T) {
-	c := must.Got(Dial(Options{Redis: redistest.Mini(t).Option()}))(t)
+	server := redistest.Mini(t).Option()
+	c := must.Got(Dial(Options{Redis: server}))(t)
+	kind := byte(wire.Permit)
 	ask := func(p *lua.Protocol, terms Terms, extras ...string) (*ask, string) {
-		q := c.Queue(p, "name", terms).Says(nil, extras...)
+		q := c.Queue(p, "name", terms).For(kind, 1).Says(nil, extras...)
 		tk := q.newTicket(t.Context())
 		require.NoError(t, q.register(tk))
 		w := &wait{ticket: tk, ctx: t.Context(), mode: wire.Wait}
@@ -207,6 +209,14 @@ func TestAnAskWithoutABoundIsWhatItAlwaysWas(t *testing.T) {
 	plain[0], plain[1], plain[2] = text, "look 3", a.attempt.NotAfter
 	require.Equal(t, plain, a.args)
 	require.Equal(t, 6, a.fast)
+
+	kind = wire.Read // Readers who hold together share a token, so it is told which ones they have seen.
+	a, _ = ask(lua.RWLock, DefaultTerms(), "9")
+	require.Equal(t, []string{c.who, "9", "", c.highest()}, a.args[3:a.fast])
+	require.NoError(t, c.Shutdown(t.Context()))
+	c = must.Got(Dial(Options{Redis: server, WithoutSkip: true}))(t)
+	a, _ = ask(lua.RWLock, DefaultTerms(), "9")
+	require.Zero(t, a.fast, "it says that subscribers cannot be counted")
 	require.NoError(t, c.Shutdown(t.Context()))
 }
 
