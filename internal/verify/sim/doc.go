@@ -15,7 +15,6 @@
 //	history.go           what they saw
 //	votes.go             what several servers are for: one of them may fail
 //	judge*.go            whether that was as promised
-//	trace.go             what scripts did and holders believed, for internal/verify/spec/traces
 //	leave.go             clients that close while they make calls
 //	run.go, report.go    the whole of it, and how it is told
 //

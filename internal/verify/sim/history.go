@@ -77,8 +77,7 @@ type Mark struct {
 
 // history is what happened in a world.
 type history struct {
-	began  time.Time
-	tracer *tracer // nil where nothing is traced
+	began time.Time
 
 	mu         sync.Mutex // guards the fields below, and the calls and holds in them
 	calls      []*Call
@@ -124,7 +123,6 @@ func (h *history) hold(c *Call, l *lease.Lease, permits, place int64, ignorant b
 	hold := &Hold{Token: l.Token(), Permits: permits, Deadline: l.Deadline().Sub(h.began), client: c.Client}
 	hold.Over = context.Cause(l.Context())
 	c.Hold = hold
-	h.tracer.believes(Holds, c.Client, hold.Token)
 	if ignorant {
 		return
 	}
@@ -157,7 +155,6 @@ func (h *history) ended(hold *Hold, l *lease.Lease) {
 	if hold.Ended {
 		return
 	}
-	h.tracer.believes(Ends, hold.client, hold.Token)
 	hold.Ended, hold.End, hold.Cause = true, h.now(), context.Cause(l.Context())
 	hold.Deadline = l.Deadline().Sub(h.began)
 }

@@ -38,7 +38,6 @@ type Plan struct {
 	Seed    uint64
 	Only    []Kind        // if it was drawn for these alone
 	Storm   int           // how many times as many faults there are as usual
-	Traced  bool          // what the scripts of its first object do is noted; that is a mutex
 	Length  time.Duration // until everything is healed
 	Servers int           // one, except for Redlock
 	Polls   bool          // nobody subscribes to anything

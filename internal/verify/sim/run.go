@@ -28,7 +28,6 @@ type Result struct {
 	Faults     int
 	Recovery   time.Duration // from the healing to the last return of a waiter
 	Beyond     time.Duration // what of it was longer than a lease that was left
-	Trace      []TraceEvent  // of a plan that is traced
 	history    *history
 }
 
@@ -46,9 +45,6 @@ func Run(t testing.TB, p Plan, q Quirks) Result {
 		w.servers = append(w.servers, newServer(t, w, i))
 	}
 	w.server = w.servers[0]
-	if p.Traced {
-		w.tracer = w.newTracer()
-	}
 	w.employ()
 	var actors sync.WaitGroup
 	for i, c := range p.Clients {
@@ -80,10 +76,6 @@ func Run(t testing.TB, p Plan, q Quirks) Result {
 	}
 	left := w.leaseLeft()
 	recovery := w.recover(left+slack, &actors)
-	var trace []TraceEvent
-	if w.tracer != nil {
-		trace = w.tracer.end()
-	}
 	w.leave(lookAway)
 	w.work.Wait()
 	if q.Innocent {
@@ -91,7 +83,7 @@ func Run(t testing.TB, p Plan, q Quirks) Result {
 	}
 	judgeAll(w.history, p)
 	r := Result{
-		Plan: p, Violations: w.violations, Calls: len(w.calls), Faults: len(w.touches), Recovery: recovery, Trace: trace, history: w.history,
+		Plan: p, Violations: w.violations, Calls: len(w.calls), Faults: len(w.touches), Recovery: recovery, history: w.history,
 	}
 	for _, c := range w.calls {
 		if c.Hold != nil {
