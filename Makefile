@@ -50,7 +50,7 @@ check: ## all that a change must pass, step by step; CONTRIBUTING.md has the tab
 race: servers ## what has goroutines, with the race detector
 	CGO_ENABLED=1 $(GOTEST) -race -short -p 3 -parallel 6 $(ARGS) $$(go list $(ALL) | grep -v -E '$(ENGINES)|$(MONITORING)|$(BROWSER)|$(FAULTS)|/internal/verify/check|$(BENCH)|$(EXAMPLES)|$(SEQUENTIAL)')
 
-sim-check: servers ## a thousand simulated worlds, histories of real runs, all histories of the models, and cases that -short leaves out
+sim-check: servers ## hundreds of simulated worlds, histories of real runs, all histories of the models, and cases that -short leaves out
 	$(GOTEST) -p 2 $(ARGS) $$(go list $(ALL) | grep -E '$(SIM)')
 	$(GOTEST) -p 2 -run WhatTheModelDoes $(ARGS) $$(go list $(ALL) | grep -E '$(MODELS)')
 	$(GOTEST) -p 3 -run 'TestConformance|TestNothingIsLeftAfter' $(ARGS) $$(go list $(ALL) | grep -E '$(SLOW)')

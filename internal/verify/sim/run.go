@@ -170,7 +170,7 @@ func (w *world) last(n *node, i int, o Object, do Verb, actors *sync.WaitGroup) 
 		plan: ActorPlan{Client: n.id, Object: i},
 	}
 	c := n.alive()
-	step := Step{Do: do, Permits: max(o.Size, 1)}
+	step := Step{Do: do}
 	switch o.Kind {
 	case Striped:
 		step.Parts = 1 << (n.id % o.parts())
@@ -250,11 +250,7 @@ func (w *world) leave(lookAway func()) {
 	lookAway()
 	const linger = 5 * time.Second
 	// Names are looked at once in a linger, when the last ghost is gone and the last hand-off was looked after.
-	var kept time.Duration
-	for _, o := range w.plan.Objects {
-		kept = max(kept, o.Keep)
-	}
-	time.Sleep(2*linger + ghosts + longest + kept)
+	time.Sleep(2*linger + ghosts + longest)
 	settle()
 	// Channels go with their connection, which stays as long as a client holds something: of stripes their number.
 	holds := slices.ContainsFunc(w.plan.Objects, func(o Object) bool { return o.Kind == Striped })

@@ -239,8 +239,7 @@ func (s *server) overheard() []message {
 // lock is what the keys of a lock of the i-th object begin with.
 func (o Object) lock(i, part int) string {
 	kind := map[Kind]string{
-		Mutex: "lock", Cohort: "lock", Reentrant: "reentrant", RWLock: "rwlock", Semaphore: "semaphore", Election: "election", Striped: "lock", Several: "lock", Redlock: "redlock",
-		Latch: "latch", Barrier: "barrier",
+		Mutex: "lock", Election: "election", Striped: "lock", Several: "lock", Redlock: "redlock", Latch: "latch", Barrier: "barrier",
 	}
 	return "headwaiter:" + kind[o.Kind] + ":{" + o.name(i, part) + "}"
 }
