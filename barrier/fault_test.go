@@ -19,31 +19,6 @@ import (
 // cuts is how many replies are lost to one kind of request.
 const cuts = 12
 
-func TestAnArrivalWhoseReplyIsLostIsOneArrival(t *testing.T) {
-	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
-		far, near := on(t, kit.Dial(t, s, kit.Through(p)), 2), dial(t, s, 2)
-		meet(t, turns(far, near))
-		for lost := 0; lost < cuts; {
-			if lost%4 == 0 { // The first to come, which then asks twice more while it waits.
-				p.LoseReplies(2, kit.Runs(lua.Barrier.Ask))
-				first := far.party(t.Context())
-				lost += 2
-				kit.LostReplies(t, p.Faults, lost)
-				require.Equal(t, 1, near.inspect(t).Waiting)
-				pass(t, first, near.party(t.Context()))
-			} else { // The last, which asks again when all have gone.
-				p.LoseReplies(2, kit.Runs(lua.Barrier.Ask))
-				pass(t, near.comes(t, t.Context(), 1), far.party(t.Context()))
-				lost += 2
-			}
-		}
-		replies, _ := p.Lost()
-		require.Equal(t, cuts, replies)
-		require.Zero(t, near.inspect(t).Waiting)
-		kit.Expiring(t, s)
-	})
-}
-
 func TestAnActionRunsOnceThoughRepliesAreLost(t *testing.T) {
 	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
 		var ran atomic.Int64
@@ -56,29 +31,6 @@ func TestAnActionRunsOnceThoughRepliesAreLost(t *testing.T) {
 		}
 		replies, _ := p.Lost()
 		require.Equal(t, 30, replies)
-	})
-}
-
-func TestAResetAndALeaveWhoseRepliesAreLostAreOne(t *testing.T) {
-	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
-		far, near := on(t, kit.Dial(t, s, kit.Through(p)), 3), dial(t, s, 3)
-		for range 5 {
-			ctx, cancel := context.WithCancel(t.Context())
-			leaves := far.comes(t, ctx, 1)
-			stays := near.comes(t, t.Context(), 2)
-			lost, _ := p.Lost()
-			p.LoseReplies(1, kit.Runs(lua.Barrier.End))
-			kit.Cancel(t, cancel, leaves)
-			fail(t, stays)
-			kit.LostReplies(t, p.Faults, lost+1)
-			p.LoseReplies(2, kit.Runs(lua.BarrierReset.Script))
-			require.NoError(t, far.Reset(t.Context()))
-			require.False(t, near.broken(t))
-		}
-		// The repetitions of the leaves and the resets have broken nothing that came after them.
-		before := near.inspect(t).Token
-		meet(t, func(i int) view { return near })
-		require.Equal(t, before+1, near.inspect(t).Token)
 	})
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/keeper"
-	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
@@ -162,36 +161,6 @@ func TestAKeptLockEndsWhenItIsFreedByForce(t *testing.T) {
 	})
 }
 
-// After a server has forgotten the keeper, calls that still use the kept hold have lower tokens than a stranger's hold.
-func TestTokensOfAKeptLockAreBelowThoseOfAServerThatHasForgottenIt(t *testing.T) {
-	for name, forget := range map[string]func(s *redistest.Embedded){
-		"emptied": func(s *redistest.Embedded) { s.Do("FLUSHALL") },
-		"restarted without its data": func(s *redistest.Embedded) {
-			s.Kill()
-			s.Restart()
-		},
-	} {
-		kit.BubbleOf(t, name, func(t *testing.T, s *redistest.Embedded) {
-			d := faults.NewDialer(t, s.Dial)
-			_, m := kept(t, s, kit.Over(d))
-			stranger := dialMutex(t, s)
-			hold(t, m).Unlock() // Some uses, each with the next token.
-			hold(t, m).Unlock()
-			synctime.Pass(5 * time.Second)
-			d.Freeze() // The keeper does not hear of it yet.
-			forget(s)
-			theirs, l := hold(t, stranger), hold(t, m)
-			require.Less(t, l.Token(), theirs.Token())
-			d.Heal()
-			require.ErrorIs(t, kit.Lost(t, l), lease.ErrForgotten)
-			kit.Release(t, theirs)
-			l = hold(t, m)
-			require.Greater(t, l.Token(), theirs.Token())
-			l.Unlock()
-		})
-	}
-}
-
 // The uses of a keeper go on to rise where the server's clock steps back, and a stranger is above them all.
 func TestTokensOfAKeptLockRiseWhereTheClockStepsBack(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
@@ -260,38 +229,4 @@ func TestWhatCannotGoWithKeepingIsRefused(t *testing.T) {
 		kit.Fails(t, kit.Err(m.Lock(t.Context())), lease.ErrInvalid, why)
 		require.ErrorIs(t, kit.Err(m.TryLock(t.Context())), lease.ErrInvalid)
 	}
-}
-
-// Calls of the keeper's own client that come after a stranger hold after it.
-func TestCallsOfAKeeperGiveWayToAStranger(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		_, m := kept(t, s)
-		stranger, l := dialMutex(t, s), hold(t, m)
-		synctime.Pass(time.Second)
-		early := begin(t.Context(), m)
-		synctime.Pass(time.Millisecond)
-		c := begin(t.Context(), stranger)
-		synctime.Pass(time.Second)
-		var late []*call
-		for range 3 {
-			late = append(late, begin(t.Context(), m))
-			synctime.Pass(time.Millisecond)
-		}
-		kit.Release(t, l)              // After an Unlock the stranger may overtake one.
-		kit.Release(t, early.Value(t)) // It came first.
-		synctest.Wait()
-		for _, other := range late {
-			require.False(t, other.Returned())
-		}
-		l = c.Value(t)
-		kit.Release(t, l)
-		last := l.Token()
-		for _, other := range late {
-			l = other.Value(t)
-			require.Greater(t, l.Token(), last)
-			last = l.Token()
-			synctime.Pass(time.Millisecond)
-			l.Unlock()
-		}
-	})
 }
