@@ -2,7 +2,6 @@ package fairlock_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -186,30 +185,6 @@ func TestTokensOfAKeptLockRiseWhereTheClockStepsBack(t *testing.T) {
 		last = theirs.Token()
 		kit.Release(t, theirs)
 		use()
-	})
-}
-
-func TestAClientKeepsAThousandLocks(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		// What goes through memory is written only as it is read, and what is sent alone is read when all of it is written: a
-		// thousand renewals would stand still.
-		c := kit.Dial(t, s, func(o *headwaiter.Options) { o.Redis.AlwaysPipelining = true })
-		names := make([]*fairlock.Mutex, 1001)
-		for i := range names {
-			names[i] = fairlock.New(c, fmt.Sprint(kit.Name(t), i), fairlock.WithKeep(time.Minute))
-			hold(t, names[i]).Unlock()
-		}
-		hold(t, names[1]).Unlock()
-		synctime.Pass(5 * time.Second)
-		held := 0
-		for _, m := range names {
-			if inspect(t, m).Held {
-				held++
-			}
-		}
-		require.Equal(t, 1000, held)
-		require.False(t, inspect(t, names[0]).Held)
-		require.True(t, inspect(t, names[1]).Holder.Idle)
 	})
 }
 

@@ -119,24 +119,6 @@ func TestACallWaitsForTheLastOfItsNames(t *testing.T) {
 	})
 }
 
-// While it waits for one that is held for long, others may have the rest.
-func TestNothingIsHeldForLongWhileItWaitsForTheRest(t *testing.T) {
-	kit.Two(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
-		all := names(t, 3)
-		long := kit.Got(fairlock.New(a, all[1]).Lock(t.Context()))(t)
-		call := kit.Lock(t.Context(), multilock.New(b, all, multilock.WithBound(50*time.Millisecond)).Lock)
-		kit.Waiting(t, 1, fairlock.New(a, all[1]).Inspect)
-		for range 3 {
-			for _, name := range []string{all[0], all[2]} {
-				kit.Release(t, kit.Lock(t.Context(), fairlock.New(a, name).Lock).Value(t)) // Else it is held for nothing.
-			}
-		}
-		require.False(t, call.Returned())
-		kit.PassOn(t, long, call)
-		free(t, a, all)
-	})
-}
-
 func TestACallThatGivesUpLeavesNothing(t *testing.T) {
 	kit.Two(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		all := names(t, 3)

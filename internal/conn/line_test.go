@@ -225,11 +225,3 @@ func TestTheEndDoesNotWaitForSlotsOnTheConnectionsOfItsCaller(t *testing.T) {
 	c.Close()
 	require.Less(t, time.Since(begun), 20*time.Second)
 }
-
-// A counter counts the messages on a channel.
-type counter struct {
-	Subscriber
-	heard int
-}
-
-func (c *counter) Message(string, time.Time) { c.heard++ }

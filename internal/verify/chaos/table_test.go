@@ -159,7 +159,7 @@ var table = slices.Concat([]fault{
 	{"I5", "times have 16 digits", nil, []string{"waitqueue.TestTheLargestTimesAreExactInLua"}},
 	{"I6", "100,000 wait", nil, []string{"model.TestALiveTicketIsReachedBehindThousandsOfSilentOnes", "lua.TestNoScriptTakesLong"}},
 	{"I7", "many clients wait for one lock", nil, []string{"fairlock.TestOnlyTheHeadIsWoken", "family.TestAHandOffIsTwoScriptsAndOneMessage"}},
-	{"I8", "a client uses many names", nil, []string{"waitqueue.TestAClientThatHasNothingToDoHasNoTimersAndNoSubscriptions", "fairlock.TestManyHoldsAreRenewedTogether", "fairlock.TestAClientKeepsAThousandLocks"}},
+	{"I8", "a client uses many names", nil, []string{"waitqueue.TestAClientThatHasNothingToDoHasNoTimersAndNoSubscriptions", "fairlock.TestManyHoldsAreRenewedTogether"}},
 	{"P1", "holders of permits are killed", nil, []string{"family.TestTheNextHoldsWhenTheLeaseOfAKilledProcessEnds"}},
 	{"P2", "a large request is at the head", nil, []string{"semaphore.TestProcessesTakeTurnsAndNeverHoldMoreThanTheLimit", "family.TestAReleaseLetsAllInThatFitByOneScriptAndOneMessageAClient"}},
 	{"P3", "replies to counts are lost", nil, []string{"countdown.TestLostRepliesCountOnceEach", "countdown.TestAServerThatForgetsLetsNobodyPass"}},
