@@ -2,7 +2,6 @@ package barrier_test
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -70,51 +69,4 @@ func TestAServerThatForgetsBreaksTheBarrierForAll(t *testing.T) {
 			meet(t, views)
 		})
 	}
-}
-
-// The generation of a new life is another one: who has come to the old one does not pass with it.
-func TestAGenerationAfterAFlushPassesWithoutThoseOfTheOldOne(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		a, b := dial(t, s, 3), dial(t, s, 3)
-		views := turns(a, b)
-		calls := gathers(t, views)
-		s.Do("FLUSHALL")
-		fresh := b.comes(t, t.Context(), 1)
-		fail(t, calls...)
-		require.False(t, fresh.Returned())
-		pass(t, fresh, a.comes(t, t.Context(), 2), a.party(t.Context()))
-	})
-}
-
-// keysLost are the keys of a barrier that a case deletes while parties wait.
-var keysLost = []string{"", ":leases", ":arrivals", ":last", ":calls"}
-
-func TestAnyKeyMayBeLostAndNobodyPassesAlone(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		for _, ending := range keysLost {
-			c, d := kit.Dial(t, s), kit.Dial(t, s)
-			name := kit.Name(t) + ending
-			a, b := barrier.New(c, name, 3), barrier.New(d, name, 3)
-			calls := []*kit.Call[int]{}
-			for i, v := range []*barrier.Barrier{a, b} {
-				calls = append(calls, kit.Go(func() (int, error) { return v.Await(t.Context()) }))
-				kit.Waiting(t, i+1, a.Inspect)
-			}
-			s.Do("DEL", lockOf(name)+ending)
-			last := kit.Go(func() (int, error) { return a.Await(t.Context()) })
-			if slices.Contains([]string{":last", ":calls"}, ending) {
-				pass(t, append(calls, last)...)
-				continue
-			}
-			fail(t, calls...)
-			if ending != "" {
-				fail(t, last)
-			} else {
-				kit.Waiting(t, 1, a.Inspect) // The first of a barrier that nobody has seen.
-				require.NoError(t, a.Reset(t.Context()))
-				fail(t, last)
-			}
-			kit.Expiring(t, s)
-		}
-	})
 }

@@ -2,7 +2,6 @@ package election_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,27 +20,6 @@ import (
 
 // cuts is how many replies are lost to one kind of request.
 const cuts = 12
-
-func TestObservingOutlivesLostReplies(t *testing.T) {
-	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
-		e, _ := of(t, s)
-		other, _ := of(t, s, kit.Through(p))
-		l := lead(t, e, "first")
-		news := other.Observe(t.Context())
-		until(t, news, "first", l.Token())
-		for i := range 12 {
-			lost, _ := p.Lost()
-			p.LoseReplies(1, kit.Runs([]*lua.Script{lua.Leadership.Ask, lua.Leadership.Check, lua.ElectionLeader.Script}[i%3]))
-			value := fmt.Sprint(i)
-			require.NoError(t, e.Proclaim(t.Context(), l, value))
-			until(t, news, value, l.Token())
-			if i%3 != 1 { // Checks are for what goes wrong.
-				kit.LostReplies(t, p.Faults, lost+1)
-			}
-		}
-		kit.Release(t, l)
-	})
-}
 
 // The older leader's request is on its way when its lease ends, and comes when another leads.
 func TestALeaderPausedPastItsLeaseProclaimsNothingAnyMore(t *testing.T) {
