@@ -15,9 +15,6 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// cuts is how many replies are lost to one kind of request.
-const cuts = 12
-
 func TestAnActionRunsOnceThoughRepliesAreLost(t *testing.T) {
 	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
 		var ran atomic.Int64

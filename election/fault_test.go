@@ -18,9 +18,6 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// cuts is how many replies are lost to one kind of request.
-const cuts = 12
-
 // The older leader's request is on its way when its lease ends, and comes when another leads.
 func TestALeaderPausedPastItsLeaseProclaimsNothingAnyMore(t *testing.T) {
 	for _, late := range []time.Duration{time.Second, 2 * time.Minute} {

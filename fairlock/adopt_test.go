@@ -172,9 +172,6 @@ func TestWhatCannotBeHandedOverIsLeftAsItIs(t *testing.T) {
 	})
 }
 
-// cuts is how many replies are lost to one kind of request.
-const cuts = 20
-
 // An Adopt that is given up, answered or not, leaves nothing held.
 func TestAnAdoptThatIsGivenUpFreesTheLock(t *testing.T) {
 	for _, way := range []faults.Direction{faults.ToServer, faults.ToClient} {

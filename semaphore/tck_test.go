@@ -126,9 +126,6 @@ func TestDrainTakesWhatIsFree(t *testing.T) {
 	})
 }
 
-// cuts is how many replies are lost to one kind of request.
-const cuts = 20
-
 // A resize that was not answered says that it may have been done.
 func TestAResizeThatIsNotAnsweredSaysSo(t *testing.T) {
 	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
