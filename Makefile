@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check house shape race sim-check faults examples steady bench-check test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far fuzz explore explore-check spec traces sim campaign failovers mutants \
+.PHONY: help demo test check house shape race sim-check faults examples steady bench-check test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far fuzz explore explore-check sim campaign failovers mutants \
 	spell staticcheck vuln api licences sbom workflows shell oldest-go platforms servers-matrix release-notes release-test release-check profile
 
 # Every package of the core and of the modules that go.work joins to it.
@@ -26,23 +26,21 @@ SIM := /internal/verify/(check|sim)(/|$$)
 # What has cases that -short leaves out: they run once, without the race detector, which would make them miss their leases.
 SLOW := /(fairlock|redlock|internal/testenv/family)$$
 MODELS := /internal/verify/model(/|$$)
-# What needs the checker of the specification.
-TRACES := /internal/verify/spec/traces$$
 BENCH := /headwaiter/bench(/|$$)
 EXAMPLES := /headwaiter/examples(/|$$)
 # Adapters to other libraries.
 ADAPTERS := /contrib/(certmagic|gocron|goredis|locker)(/|$$)
 # What has no goroutines of its own: the models, scripts, texts, and what reads the tree itself.
-SEQUENTIAL := /(lua|fence|internal/(tidy|tty|names|release|verify/(model|mutants|spec|explore)))(/|$$)
+SEQUENTIAL := /(lua|fence|internal/(tidy|tty|names|release|verify/(model|mutants|explore)))(/|$$)
 HOUSE := /internal/tidy$$
 EXPLORE := /internal/verify/explore$$
-LATER := $(HOUSE)|$(EXPLORE)|$(ENGINES)|$(MONITORING)|$(BROWSER)|$(CAMPAIGN)|$(SIM)|$(TRACES)|$(BENCH)|$(EXAMPLES)|$(ADAPTERS)
+LATER := $(HOUSE)|$(EXPLORE)|$(ENGINES)|$(MONITORING)|$(BROWSER)|$(CAMPAIGN)|$(SIM)|$(BENCH)|$(EXAMPLES)|$(ADAPTERS)
 
 test: servers ## the core, the primitives, the command, and all scripts on a real redis-server: minutes; ARGS="-run NAME" for a part of it
 	$(GOTEST) -short -p 4 -parallel 8 $(ARGS) $$(go list $(ALL) | grep -v -E '$(LATER)')
 	@echo
 	@echo "not run: adapters and the race detector (make race), the rules of the house (make lint house), engines (make test-engines),"
-	@echo "  longer faults on real processes (make faults), simulation and slow cases (make sim-check), search (make explore-check), specification (make spec traces), benchmark"
+	@echo "  longer faults on real processes (make faults), simulation and slow cases (make sim-check), search (make explore-check), benchmark"
 	@echo "  (make bench-check), examples (make examples), monitoring and console (make test-monitoring test-console)."
 	@echo "all of it: make check (some 40 minutes)"
 
@@ -50,9 +48,9 @@ check: ## all that a change must pass, step by step; CONTRIBUTING.md has the tab
 	scripts/check $(ARGS)
 
 race: servers ## what has goroutines, with the race detector
-	CGO_ENABLED=1 $(GOTEST) -race -short -p 3 -parallel 6 $(ARGS) $$(go list $(ALL) | grep -v -E '$(ENGINES)|$(MONITORING)|$(BROWSER)|$(FAULTS)|/internal/verify/check|$(TRACES)|$(BENCH)|$(EXAMPLES)|$(SEQUENTIAL)')
+	CGO_ENABLED=1 $(GOTEST) -race -short -p 3 -parallel 6 $(ARGS) $$(go list $(ALL) | grep -v -E '$(ENGINES)|$(MONITORING)|$(BROWSER)|$(FAULTS)|/internal/verify/check|$(BENCH)|$(EXAMPLES)|$(SEQUENTIAL)')
 
-sim-check: servers ## a thousand simulated worlds, histories of real runs, all histories of the models, and cases that -short leaves out
+sim-check: servers ## hundreds of simulated worlds, histories of real runs, all histories of the models, and cases that -short leaves out
 	$(GOTEST) -p 2 $(ARGS) $$(go list $(ALL) | grep -E '$(SIM)')
 	$(GOTEST) -p 2 -run WhatTheModelDoes $(ARGS) $$(go list $(ALL) | grep -E '$(MODELS)')
 	$(GOTEST) -p 3 -run 'TestConformance|TestNothingIsLeftAfter' $(ARGS) $$(go list $(ALL) | grep -E '$(SLOW)')
@@ -146,20 +144,6 @@ fuzz: ## run every fuzz test with FUZZ (4000) new histories, those of texts with
 		esac; done; \
 	done
 
-# The checker of the specification, which cargo builds once, in some minutes.
-TLA := bin/tla-0.24.11
-export TLA_CHECKER := $(CURDIR)/$(TLA)/bin/tla
-
-spec: $(TLA)/bin/tla ## run the specification with and without each rule, and write spec/README.md; ARGS=-check holds a part of it against that
-	go run ./internal/verify/spec -tla $(TLA)/bin/tla $(ARGS)
-
-traces: redis $(TLA)/bin/tla ## replay by the specification what the scripts did in 1,000 simulated worlds, and for processes on a real Redis; ARGS="-traces.first=N" begins with another
-	go test -count=1 $$(go list $(ALL) | grep -E '$(TRACES)') -v -timeout 30m -parallel 4 -traces.count=1000 -traces.processes=16 $(ARGS)
-
-$(TLA)/bin/tla:
-	@scripts/need cargo
-	cargo install --quiet --locked --root $(TLA) --version $(TLA:bin/tla-%=%) tla-checker
-
 campaign: redis ## all faults on real processes and on each server there is, by turns: writes docs/guarantees.md; ARGS="-for 10m -only clients,soak -on installed"
 	go run ./internal/verify/campaign $(ARGS)
 
@@ -178,7 +162,7 @@ explore: ## go through real cores, the model of the scripts and a network, and w
 explore-check: ## a named part of that, and walks
 	$(GOTEST) $(ARGS) $$(go list $(ALL) | grep -E '$(EXPLORE)')
 
-mutants: redis $(TLA)/bin/tla ## plant known bugs one by one and see that the tests find each; ARGS="-only NAME" for some of them
+mutants: redis ## plant known bugs one by one and see that the tests find each; ARGS="-only NAME" for some of them
 	go run ./internal/verify/mutants/cmd $(ARGS)
 
 # Tools, each pinned; go run fetches them once.

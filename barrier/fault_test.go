@@ -2,7 +2,6 @@ package barrier_test
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,34 +15,6 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// cuts is how many replies are lost to one kind of request.
-const cuts = 12
-
-func TestAnArrivalWhoseReplyIsLostIsOneArrival(t *testing.T) {
-	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
-		far, near := on(t, kit.Dial(t, s, kit.Through(p)), 2), dial(t, s, 2)
-		meet(t, turns(far, near))
-		for lost := 0; lost < cuts; {
-			if lost%4 == 0 { // The first to come, which then asks twice more while it waits.
-				p.LoseReplies(2, kit.Runs(lua.Barrier.Ask))
-				first := far.party(t.Context())
-				lost += 2
-				kit.LostReplies(t, p.Faults, lost)
-				require.Equal(t, 1, near.inspect(t).Waiting)
-				pass(t, first, near.party(t.Context()))
-			} else { // The last, which asks again when all have gone.
-				p.LoseReplies(2, kit.Runs(lua.Barrier.Ask))
-				pass(t, near.comes(t, t.Context(), 1), far.party(t.Context()))
-				lost += 2
-			}
-		}
-		replies, _ := p.Lost()
-		require.Equal(t, cuts, replies)
-		require.Zero(t, near.inspect(t).Waiting)
-		kit.Expiring(t, s)
-	})
-}
-
 func TestAnActionRunsOnceThoughRepliesAreLost(t *testing.T) {
 	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
 		var ran atomic.Int64
@@ -56,29 +27,6 @@ func TestAnActionRunsOnceThoughRepliesAreLost(t *testing.T) {
 		}
 		replies, _ := p.Lost()
 		require.Equal(t, 30, replies)
-	})
-}
-
-func TestAResetAndALeaveWhoseRepliesAreLostAreOne(t *testing.T) {
-	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
-		far, near := on(t, kit.Dial(t, s, kit.Through(p)), 3), dial(t, s, 3)
-		for range 5 {
-			ctx, cancel := context.WithCancel(t.Context())
-			leaves := far.comes(t, ctx, 1)
-			stays := near.comes(t, t.Context(), 2)
-			lost, _ := p.Lost()
-			p.LoseReplies(1, kit.Runs(lua.Barrier.End))
-			kit.Cancel(t, cancel, leaves)
-			fail(t, stays)
-			kit.LostReplies(t, p.Faults, lost+1)
-			p.LoseReplies(2, kit.Runs(lua.BarrierReset.Script))
-			require.NoError(t, far.Reset(t.Context()))
-			require.False(t, near.broken(t))
-		}
-		// The repetitions of the leaves and the resets have broken nothing that came after them.
-		before := near.inspect(t).Token
-		meet(t, func(i int) view { return near })
-		require.Equal(t, before+1, near.inspect(t).Token)
 	})
 }
 
@@ -118,51 +66,4 @@ func TestAServerThatForgetsBreaksTheBarrierForAll(t *testing.T) {
 			meet(t, views)
 		})
 	}
-}
-
-// The generation of a new life is another one: who has come to the old one does not pass with it.
-func TestAGenerationAfterAFlushPassesWithoutThoseOfTheOldOne(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		a, b := dial(t, s, 3), dial(t, s, 3)
-		views := turns(a, b)
-		calls := gathers(t, views)
-		s.Do("FLUSHALL")
-		fresh := b.comes(t, t.Context(), 1)
-		fail(t, calls...)
-		require.False(t, fresh.Returned())
-		pass(t, fresh, a.comes(t, t.Context(), 2), a.party(t.Context()))
-	})
-}
-
-// keysLost are the keys of a barrier that a case deletes while parties wait.
-var keysLost = []string{"", ":leases", ":arrivals", ":last", ":calls"}
-
-func TestAnyKeyMayBeLostAndNobodyPassesAlone(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		for _, ending := range keysLost {
-			c, d := kit.Dial(t, s), kit.Dial(t, s)
-			name := kit.Name(t) + ending
-			a, b := barrier.New(c, name, 3), barrier.New(d, name, 3)
-			calls := []*kit.Call[int]{}
-			for i, v := range []*barrier.Barrier{a, b} {
-				calls = append(calls, kit.Go(func() (int, error) { return v.Await(t.Context()) }))
-				kit.Waiting(t, i+1, a.Inspect)
-			}
-			s.Do("DEL", lockOf(name)+ending)
-			last := kit.Go(func() (int, error) { return a.Await(t.Context()) })
-			if slices.Contains([]string{":last", ":calls"}, ending) {
-				pass(t, append(calls, last)...)
-				continue
-			}
-			fail(t, calls...)
-			if ending != "" {
-				fail(t, last)
-			} else {
-				kit.Waiting(t, 1, a.Inspect) // The first of a barrier that nobody has seen.
-				require.NoError(t, a.Reset(t.Context()))
-				fail(t, last)
-			}
-			kit.Expiring(t, s)
-		}
-	})
 }

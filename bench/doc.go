@@ -16,9 +16,6 @@
 //     may hold at once, as in W2, it has as many workers as the work, each with a key of its own.
 //   - The message floor is an EVALSHA that publishes, heard by a subscriber, which does the same back: the
 //     time of one way. For W4h it makes the pause that W4h makes.
-//   - The ring, where it is asked for, is a message that goes round as many goroutines as the work has clients,
-//     each woken by the reader of its own connection: what a hand-off cannot be cheaper than, as each waiter is
-//     a goroutine.
 //
 // Where the scheduler happens to put the two ends of a message can double its cost, from one second to the next. With
 // -pin the servers that the command starts have one half of the CPUs, and all clients the other: figures are steadier,

@@ -15,14 +15,12 @@ const (
 	floorParallel = "parallel" // the cycle floor with as many workers as the work has
 	floorMessage  = "message"
 	floorPaced    = "paced" // the message floor with a pause before each message
-	floorRing     = "ring"  // a message round as many parties as the work has clients, each a goroutine that is woken
 )
 
 // floorKind is which floor to measure.
 type floorKind struct {
 	name    string
 	workers int           // of a cycle floor
-	parties int           // of a message floor that wakes goroutines; 0 for the two that do not
 	pause   time.Duration // of a message floor
 }
 

@@ -20,14 +20,12 @@ const publish = `return redis.call('PUBLISH', KEYS[1], '1')`
 // floorPatience is how much longer than planned a message floor may take before it counts as lost.
 const floorPatience = 10 * time.Second
 
-// messageFloor is two parties that send one message to and fro on the goroutines that read it, or more that send it round
-// as those do who wait for a lock: with a goroutine each that is woken by the one that reads.
+// messageFloor is two parties that send one message to and fro on the goroutines that read it.
 type messageFloor struct {
 	kind    floorKind
-	parties []*party
+	parties [2]*party
 	cancel  context.CancelFunc
 	hearing sync.WaitGroup
-	waiting sync.WaitGroup
 
 	game atomic.Pointer[game] // nil between measurements
 }
@@ -36,21 +34,20 @@ type messageFloor struct {
 type party struct {
 	send, hear rueidis.Client
 	sha        string
-	channel    string        // on which it is heard
-	woken      chan struct{} // of one that waits
+	channel    string // on which it is heard
 }
 
 // game is one measurement. One message is under way at any time, so its fields change hands with it.
 type game struct {
 	end  int64
 	sent atomic.Int64
-	ways []times // by receiver
+	ways [2]times // by receiver
 	last atomic.Int64
 	done chan error // receives once
 }
 
 func openMessage(ctx context.Context, o rueidis.ClientOption, kind floorKind, name string) (floor, error) {
-	f := &messageFloor{kind: kind, parties: make([]*party, max(kind.parties, 2))}
+	f := &messageFloor{kind: kind}
 	// What is heard belongs to the floor, not to the call that opens it: close ends it.
 	hearing, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	f.cancel = cancel
@@ -100,27 +97,13 @@ func (f *messageFloor) listen(ctx, hearing context.Context, i int) error {
 	p := f.parties[i]
 	confirmed := make(chan struct{})
 	var once sync.Once
-	if f.kind.parties > 0 {
-		p.woken = make(chan struct{}, 1)
-		f.waiting.Go(func() {
-			for range p.woken {
-				f.heard(i)
-			}
-		})
-	}
 	hearing = rueidis.WithOnSubscriptionHook(hearing, func(rueidis.PubSubSubscription) {
 		once.Do(func() { close(confirmed) })
 	})
 	failed := make(chan error, 1)
 	f.hearing.Go(func() {
 		subscribe := p.hear.B().Subscribe().Channel(p.channel).Build()
-		failed <- p.hear.Receive(hearing, subscribe, func(rueidis.PubSubMessage) {
-			if p.woken == nil {
-				f.heard(i)
-				return
-			}
-			p.woken <- struct{}{} // There is room: one message is under way.
-		})
+		failed <- p.hear.Receive(hearing, subscribe, func(rueidis.PubSubMessage) { f.heard(i) })
 	})
 	select {
 	case <-confirmed:
@@ -153,9 +136,9 @@ func (f *messageFloor) heard(i int) {
 	}
 }
 
-// sendFrom sends a message from party i to the next, with a context that cannot end, as all floors do.
+// sendFrom sends a message from party i to the other, with a context that cannot end, as all floors do.
 func (f *messageFloor) sendFrom(g *game, i int) error {
-	p, to := f.parties[i], f.parties[(i+1)%len(f.parties)]
+	p, to := f.parties[i], f.parties[1-i]
 	g.sent.Store(stamp())
 	wake := p.send.B().Evalsha().Sha1(p.sha).Numkeys(1).Key(to.channel).Build()
 	return p.send.Do(context.Background(), wake).Error()
@@ -165,10 +148,7 @@ func (f *messageFloor) measure(ctx context.Context, d time.Duration) (Floor, err
 	ctx, cancel := context.WithTimeoutCause(ctx, d+floorPatience, errors.New("a message was lost"))
 	defer cancel()
 	// Two may fail: the one that sent the last message and the one that answers it.
-	g := &game{done: make(chan error, 2)}
-	for range f.parties {
-		g.ways = append(g.ways, newTimes())
-	}
+	g := &game{ways: [2]times{newTimes(), newTimes()}, done: make(chan error, 2)}
 	start := stamp()
 	g.end = start + int64(d)
 	f.game.Store(g)
@@ -184,9 +164,7 @@ func (f *messageFloor) measure(ctx context.Context, d time.Duration) (Floor, err
 	if err != nil {
 		return Floor{}, fmt.Errorf("bench: %s floor: %w", f.kind.name, err)
 	}
-	for _, t := range g.ways[1:] {
-		g.ways[0].add(t)
-	}
+	g.ways[0].add(g.ways[1])
 	result := newFloor(f.kind.name, g.ways[0], g.last.Load()-start)
 	if f.kind.pause > 0 {
 		result.Micros = result.Time.P50
@@ -202,10 +180,4 @@ func (f *messageFloor) close() {
 		}
 	}
 	f.hearing.Wait()
-	for _, p := range f.parties {
-		if p != nil && p.woken != nil {
-			close(p.woken)
-		}
-	}
-	f.waiting.Wait()
 }

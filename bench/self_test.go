@@ -199,8 +199,6 @@ func TestWorksAreComparedWithWhatTheyCannotDoWithout(t *testing.T) {
 			floors = append(floors, kind.name)
 		}
 		require.Equal(t, want[w.ID], floors, w)
-		w.Ring = true
-		require.EqualValues(t, w.contended(), len(w.floors()) > len(floors), w)
 	}
 }
 

@@ -15,7 +15,6 @@ var columns = []struct {
 	{"work", func(r Result) string { return r.Work.String() }},
 	{"/cycle", func(r Result) string { return ratioCell(r, floorCycle, floorParallel) }},
 	{"/message", func(r Result) string { return ratioCell(r, floorMessage) }},
-	{"by ring", func(r Result) string { return ratioCell(r, floorRing) }},
 	{"gap/paced", func(r Result) string { return ratioCell(r, floorPaced) }},
 	{"per s", func(r Result) string { return whole(r.Figures.Rate) }},
 	{"handed on", func(r Result) string { return contendedCell(r, r.Figures.Passed) }},
@@ -73,7 +72,7 @@ func (r Report) WriteTable(out io.Writer) error {
 
 func (r Report) writeNotes(out io.Writer) error {
 	_, err := fmt.Fprint(out, `
-/cycle, /message, by ring: rate by the rate of the floor, more is better; gap/paced, and by ring where holds last: time by time, less is better.
+/cycle, /message: rate by the rate of the floor, more is better; gap/paced: time by time, less is better.
 Scripts, others (commands, also those that scripts call), bytes, µs of Redis and allocations are for a cycle.
 Floors, µs:
 `)

@@ -31,8 +31,6 @@ type Work struct {
 	// Arrival is how many calls arrive in a second, whatever became of those before; 0 where each worker calls
 	// again as soon as it has released.
 	Arrival float64 `json:"arrival,omitempty"`
-	// Ring: it is compared too with a message that goes round as many goroutines as there are clients.
-	Ring bool `json:"ring,omitempty"`
 }
 
 // String names the work as tables do: W4 C=8.
@@ -70,17 +68,9 @@ func (w Work) floors() []floorKind {
 	case w.Kind == KindLatch:
 		return nil
 	case w.paced() && w.contended():
-		paced := floorKind{name: floorPaced, pause: max(w.Hold, time.Millisecond)}
-		if w.Ring {
-			return []floorKind{paced, {name: floorRing, pause: paced.pause, parties: w.Clients}}
-		}
-		return []floorKind{paced}
+		return []floorKind{{name: floorPaced, pause: max(w.Hold, time.Millisecond)}}
 	case w.contended():
-		floors := []floorKind{{name: floorCycle, workers: 1}, {name: floorMessage}}
-		if w.Ring {
-			floors = append(floors, floorKind{name: floorRing, parties: w.Clients})
-		}
-		return floors
+		return []floorKind{{name: floorCycle, workers: 1}, {name: floorMessage}}
 	case w.Clients*w.Workers > 1:
 		return []floorKind{{name: floorParallel, workers: w.Clients * w.Workers}}
 	default:

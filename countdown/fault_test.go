@@ -37,54 +37,6 @@ func TestLostRepliesCountOnceEach(t *testing.T) {
 	})
 }
 
-func TestTheLastCountWhoseReplyIsLostOpensOnce(t *testing.T) {
-	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
-		v, other := dial(t, s, kit.Through(p)), dial(t, s)
-		for i := range 4 {
-			v.set(t, 1)
-			c := kit.Run(func() error { return other.Wait(t.Context()) })
-			kit.Waiting(t, 1, v.Inspect)
-			p.LoseReplies(2, kit.Runs(lua.LatchDown.Script))
-			v.down(t, 0)
-			require.NoError(t, c.Err(t))
-			replies, _ := p.Lost()
-			require.Equal(t, 2*(i+1), replies)
-		}
-	})
-}
-
-func TestASettingWhoseReplyIsLostIsToldAsDone(t *testing.T) {
-	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
-		v, other := dial(t, s, kit.Through(p)), dial(t, s)
-		for i := range 4 {
-			p.LoseReplies(1+i%3, kit.Runs(lua.LatchSet.Script))
-			v.set(t, 2)
-			other.down(t, 1)
-			other.down(t, 0)
-		}
-		p.LoseReplies(1, kit.Runs(lua.LatchSet.Script))
-		v.set(t, 1)
-		p.LoseReplies(1, kit.Runs(lua.LatchSet.Script))
-		require.False(t, kit.Got(v.TrySetCount(t.Context(), 5))(t))
-		require.EqualValues(t, 1, other.left(t))
-		replies, _ := p.Lost()
-		require.Equal(t, 9, replies)
-	})
-}
-
-func TestARemovalWhoseReplyIsLostIsToldAsDone(t *testing.T) {
-	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
-		v := dial(t, s, kit.Through(p))
-		for range 5 {
-			v.set(t, 1)
-			p.LoseReplies(1, kit.Runs(lua.LatchRemove.Script))
-			require.True(t, kit.Got(v.Remove(t.Context()))(t))
-		}
-		replies, _ := p.Lost()
-		require.Equal(t, 5, replies)
-	})
-}
-
 // unanswered begins a count whose request does not get through in time, and returns when it has given up.
 func unanswered(t *testing.T, v view, limit time.Duration) {
 	t.Helper()

@@ -2,7 +2,6 @@ package election_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,56 +17,6 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
-
-// cuts is how many replies are lost to one kind of request.
-const cuts = 12
-
-func TestLostRepliesProclaimOnceEach(t *testing.T) {
-	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
-		e, _ := of(t, s, kit.Through(p))
-		other, _ := of(t, s)
-		l := lead(t, e, "0")
-		lock := lockKey(e.Name())
-		for i := range cuts {
-			value := fmt.Sprint(i + 1)
-			p.LoseReplies(1+i%2, kit.Runs(lua.ElectionProclaim.Script))
-			require.NoError(t, e.Proclaim(t.Context(), l, value))
-			leads(t, other, value, l)
-		}
-		replies, _ := p.Lost()
-		require.Equal(t, cuts*3/2, replies)
-		require.NoError(t, l.Context().Err())
-		revision := s.Int("HGET", lock, "revision")
-		p.LoseReplies(3, kit.Runs(lua.ElectionProclaim.Script))
-		s.ResetStats()
-		require.NoError(t, e.Proclaim(t.Context(), l, "once"))
-		require.EqualValues(t, 1, kit.Scripts(s)["publish"])
-		require.Greater(t, s.Int("HGET", lock, "revision"), revision)
-		kit.Release(t, l)
-		kit.Expiring(t, s)
-	})
-}
-
-func TestObservingOutlivesLostReplies(t *testing.T) {
-	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
-		e, _ := of(t, s)
-		other, _ := of(t, s, kit.Through(p))
-		l := lead(t, e, "first")
-		news := other.Observe(t.Context())
-		until(t, news, "first", l.Token())
-		for i := range 12 {
-			lost, _ := p.Lost()
-			p.LoseReplies(1, kit.Runs([]*lua.Script{lua.Leadership.Ask, lua.Leadership.Check, lua.ElectionLeader.Script}[i%3]))
-			value := fmt.Sprint(i)
-			require.NoError(t, e.Proclaim(t.Context(), l, value))
-			until(t, news, value, l.Token())
-			if i%3 != 1 { // Checks are for what goes wrong.
-				kit.LostReplies(t, p.Faults, lost+1)
-			}
-		}
-		kit.Release(t, l)
-	})
-}
 
 // The older leader's request is on its way when its lease ends, and comes when another leads.
 func TestALeaderPausedPastItsLeaseProclaimsNothingAnyMore(t *testing.T) {

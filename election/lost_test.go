@@ -3,7 +3,6 @@ package election_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -92,39 +91,6 @@ func TestAnObservationOutlastsAnElectionThatIsForgotten(t *testing.T) {
 		synctime.Pass(time.Minute)
 		require.InDelta(t, 30, float64(c.Stats().Checks-before), 10, "looks in a minute")
 	})
-}
-
-func TestAServerThatIsEmptiedHasNoLeader(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) { forgets(t, s, func() { s.Do("FLUSHALL") }) })
-}
-
-// Not on an embedded server: a script in which that ends is answered with an error.
-func TestAServerThatIsRestartedHasNoLeader(t *testing.T) {
-	s := kit.Start(t)
-	forgets(t, s, s.Restart)
-}
-
-// forgets asserts what a server that loses its state means to the leader and the observers.
-func forgets(t *testing.T, s redistest.Backend, do func()) {
-	e := election.New(kit.Dial(t, s), kit.Name(t), headwaiter.WithLease(5*time.Second)) // It finds out by its renewals.
-	other, _ := of(t, s)
-	news := other.Observe(t.Context())
-	require.Zero(t, next(t, news))
-	var tokens []uint64
-	for range 3 {
-		l := lead(t, e, "a")
-		until(t, news, "a", l.Token())
-		tokens = append(tokens, l.Token())
-		do()
-		require.Zero(t, next(t, news))
-		require.ErrorIs(t, kit.Lost(t, l), lease.ErrLost)
-	}
-	l := lead(t, other, "b")
-	tokens = append(tokens, l.Token())
-	require.True(t, slices.IsSorted(tokens))
-	require.Len(t, slices.Compact(tokens), 4)
-	until(t, news, "b", l.Token())
-	kit.Release(t, l)
 }
 
 // A thousand proclamations while subscriptions are killed: the last that each observation has is the leader's.

@@ -13,9 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
-	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 )
 
 func TestAValueThatIsTooLargeIsRefusedBeforeAnythingIsSent(t *testing.T) {
@@ -92,44 +90,6 @@ func TestALeaderChangesItsValueAndAnotherCannot(t *testing.T) {
 		leads(t, e, "next", next)
 		kit.Release(t, next)
 		kit.Expiring(t, s)
-	})
-}
-
-func TestALeaderWhoseLeaseIsOverByTheServersClockIsNone(t *testing.T) {
-	t.Parallel()
-	s := redistest.Mini(t)
-	e, _ := of(t, s)
-	l := lead(t, e, "a")
-	leads(t, e, "a", l)
-	lock := lockKey(e.Name())
-	s.Do("HSET", lock, "until", fmt.Sprint(kit.ServerTime(s)-1))
-	nobody(t, e)
-	s.Do("HSET", lock, "until", fmt.Sprint(kit.ServerTime(s)+9_000_000))
-	leads(t, e, "a", l)
-	s.Do("HSET", lock, "token", fmt.Sprint(l.Token()+1)) // Another was granted, and has proclaimed nothing yet.
-	nobody(t, e)
-}
-
-// What the server refuses is refused by the server, not only by a client that knows that its lease is over.
-func TestTheServerRefusesAProclamationOfWhoDoesNotLead(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		e, _ := of(t, s)
-		l := lead(t, e, "mine")
-		lock := lockKey(e.Name())
-		ticket, token := s.Text("HGET", lock, "owner"), s.Text("HGET", lock, "token")
-		before := s.List("HGETALL", lock)
-		ahead := fmt.Sprint(kit.ServerTime(s) + 60_000_000)
-		run := func(ticket, token, notAfter string) int64 {
-			return s.Do("EVAL", lua.ElectionProclaim.Source, "1", lock, ticket, token, "9007199254740992", "who", notAfter, "forged").([]any)[0].(int64)
-		}
-		require.EqualValues(t, wire.Refused, run("other:1:x:1:10000:2000", token, ahead))
-		require.EqualValues(t, wire.Refused, run(ticket, fmt.Sprint(l.Token()-1), ahead), "an older token")
-		require.EqualValues(t, wire.Refused, run(ticket, fmt.Sprint(l.Token()+1), ahead))
-		require.EqualValues(t, wire.Late, run(ticket, token, fmt.Sprint(kit.ServerTime(s)-1)))
-		require.ElementsMatch(t, before, s.List("HGETALL", lock), "something was written")
-		s.Do("HSET", lock, "until", fmt.Sprint(kit.ServerTime(s)-1))
-		require.EqualValues(t, wire.Refused, run(ticket, token, ahead), "its lease is over")
-		require.Equal(t, "mine", s.Text("HGET", lock, "value"))
 	})
 }
 

@@ -172,32 +172,6 @@ func TestWhatCannotBeHandedOverIsLeftAsItIs(t *testing.T) {
 	})
 }
 
-// cuts is how many replies are lost to one kind of request.
-const cuts = 20
-
-// Each lost reply makes a request come twice: the second time nothing happens, and it gets the first one's answer.
-func TestALostReplyMovesAHoldOnce(t *testing.T) {
-	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
-		from, to, other := kit.Dial(t, s, kit.Through(p)), kit.Dial(t, s, kit.Through(p)), dialMutex(t, s)
-		m := fairlock.New(from, kit.Name(t))
-		adopt := func(text string) *lease.Lease { return kit.Got(fairlock.Adopt(t.Context(), to, text))(t) }
-		kit.Release(t, adopt(give(t, hold(t, m)))) // Now the script is known to the server.
-		for i := range cuts {
-			l := hold(t, m)
-			p.LoseReplies(1+i%2, kit.Runs(lua.Move))
-			text := give(t, l)
-			token := inspect(t, other).Token
-			next := adopt(text)
-			require.Greater(t, next.Token(), token)
-			holds(t, other, next)
-			kit.Release(t, next)
-			kit.Free(t, other)
-		}
-		replies, _ := p.Lost()
-		require.Equal(t, cuts+cuts/2, replies)
-	})
-}
-
 // An Adopt that is given up, answered or not, leaves nothing held.
 func TestAnAdoptThatIsGivenUpFreesTheLock(t *testing.T) {
 	for _, way := range []faults.Direction{faults.ToServer, faults.ToClient} {

@@ -57,23 +57,6 @@ func TestEveryCallOfAClientKnowsItsOwnPlace(t *testing.T) {
 	})
 }
 
-// A lock that is free while somebody waits is what remains of a deleted key.
-func TestATryOnAFreeLockWithAQueueIsRefused(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		holder, waiter, other := dialMutex(t, s), dialMutex(t, s), dialMutex(t, s)
-		l, c := hold(t, holder), joins(t, 1, waiter, holder)
-		lock, queue, _ := keysOf(kit.Name(t))
-		s.Do("DEL", lock)
-		require.ErrorIs(t, kit.Err(other.TryLock(t.Context())), lease.ErrBusy)
-		next := c.Value(t)
-		require.Greater(t, next.Token(), l.Token())
-		require.Equal(t, int64(0), s.Int("EXISTS", queue))
-		kit.Expiring(t, s)
-		kit.Release(t, next)
-		kit.Expiring(t, s)
-	})
-}
-
 // Whichever way the server found that the lock is held, it says who holds it.
 func TestATryThatFailsSaysWhoHolds(t *testing.T) {
 	kit.Two(t, func(t *testing.T, s redistest.Backend, holder, other *headwaiter.Client) {

@@ -54,23 +54,6 @@ func TestAHoldIsRenewedWheneverItIsPassedOn(t *testing.T) {
 	})
 }
 
-// What is passed on while nobody knows whether it lasts could be lost before the mate has looked.
-func TestAHoldInDoubtIsNotPassedOn(t *testing.T) {
-	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
-		m := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), headwaiter.WithLease(3*time.Second), fairlock.WithCohort(8))
-		l, mate := hold(t, m), kit.Lock(t.Context(), m.Lock)
-		d.Freeze(faults.ToServer, faults.ToClient)
-		synctime.Pass(2500 * time.Millisecond)
-		require.NoError(t, context.Cause(l.Context()))
-		require.ErrorIs(t, l.Release(kit.Within(t, 100*time.Millisecond)), lease.ErrUnconfirmed)
-		require.False(t, mate.Returned())
-		d.Heal()
-		next := mate.Value(t)
-		require.Greater(t, next.Token(), l.Token()+1)
-		kit.Release(t, next)
-	})
-}
-
 // The lease of a call knows of its hold whoever looks at it first, and whatever context it is found in.
 func TestTheLeaseOfACallEndsWithItsHold(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
@@ -158,21 +141,6 @@ func TestAPassTakesNoTokenThatTheClockHasNotComeTo(t *testing.T) {
 			kit.Release(t, l)
 		})
 	}
-}
-
-// A holder that was told of its loss may never come to release.
-func TestMatesGoOnThoughTheHolderOfALostHoldNeverReleases(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		m := fairlock.New(kit.Dial(t, s), kit.Name(t), fairlock.WithCohort(8))
-		l := passOn(t, m, hold(t, m))
-		mate := kit.Lock(t.Context(), m.Lock)
-		synctime.Pass(time.Millisecond)
-		require.NoError(t, kit.Err(fairlock.New(kit.Dial(t, s), kit.Name(t)).ForceRelease(t.Context(), l.Token())))
-		next := mate.Value(t)
-		require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
-		require.Greater(t, next.Token(), l.Token())
-		kit.Release(t, next)
-	})
 }
 
 // Its ask goes with the end of the hold before, whose answer it waits for.

@@ -2,8 +2,6 @@ package fairlock_test
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,85 +54,6 @@ func TestACohortPassesItsHoldOnInOrderAndSendsNothing(t *testing.T) {
 	})
 }
 
-// A call of another client that came between two mates is overtaken by as many as may pass, and not by one more.
-func TestAStrangerIsOvertakenByACohortOnlyUpToItsNumber(t *testing.T) {
-	for passes := range 4 {
-		t.Run(fmt.Sprint(passes), func(t *testing.T) { overtaken(t, passes) })
-	}
-}
-
-func overtaken(t *testing.T, passes int) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		m := fairlock.New(kit.Dial(t, s), kit.Name(t), fairlock.WithCohort(passes))
-		l := hold(t, m)
-		early := mates(t, m, 1)[0]
-		synctime.Pass(time.Millisecond)
-		stranger := begin(t.Context(), dialMutex(t, s))
-		queued(t, m, 1+min(1, max(0, 1-passes))) // Without a cohort the mate is queued too.
-		synctime.Pass(time.Millisecond)
-		late := mates(t, m, 5)
-		var order []*call
-		for range 7 {
-			kit.Release(t, l)
-			synctest.Wait()
-			for _, c := range append([]*call{early, stranger}, late...) {
-				if c.Returned() && !slices.Contains(order, c) {
-					l = c.Value(t)
-					order = append(order, c)
-				}
-			}
-		}
-		kit.Release(t, l)
-		require.Len(t, order, 7)
-		require.Same(t, early, order[0])
-		at := 0
-		for order[at] != stranger {
-			at++
-		}
-		overtaken := at - 1 // By those that came later.
-		require.LessOrEqual(t, overtaken, passes)
-		if passes > 0 {
-			require.Equal(t, passes-1, overtaken, "the first pass is for the early one")
-		}
-		for i, c := range late {
-			k := i + 1
-			if k >= at {
-				k++
-			}
-			require.Same(t, c, order[k], "late call %d", i)
-		}
-	})
-}
-
-// After the last pass a mate has the place of the time of its call.
-func TestAMateHasThePlaceOfTheTimeOfItsCall(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		m := dialMutex(t, s, fairlock.WithCohort(1))
-		l := hold(t, m)
-		var calls []*call
-		strangers := 0
-		for _, stranger := range []bool{false, true, false, true, false, false, true} {
-			synctime.Pass(time.Millisecond)
-			if !stranger {
-				calls = append(calls, mates(t, m, 1)...)
-				continue
-			}
-			strangers++
-			calls = append(calls, begin(t.Context(), dialMutex(t, s)))
-			queued(t, m, strangers)
-		}
-		// Mate 0 by a pass; from then on the order of the calls, but that 2 passes to 4, and 5 is a leader.
-		for i, k := range []int{0, 1, 2, 4, 3, 5, 6} {
-			synctime.Pass(time.Millisecond)
-			kit.Release(t, l)
-			synctest.Wait()
-			require.True(t, calls[k].Returned(), "turn %d is not the turn of call %d", i, k)
-			l = calls[k].Value(t)
-		}
-		kit.Release(t, l)
-	})
-}
-
 // After the last pass there is no time to subscribe first: a client that never had to wait has done so by then.
 func TestAMateBehindTheLastPassIsQueuedAheadOfWhoCameLater(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
@@ -176,23 +95,6 @@ func inTurn(t *testing.T, l *lease.Lease, calls []*call) {
 		l = c.Value(t)
 	}
 	kit.Release(t, l)
-}
-
-func TestAMateThatGivesUpLeavesNothingBehind(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		m := dialMutex(t, s, fairlock.WithCohort(4))
-		l := hold(t, m)
-		ctx, cancel := context.WithCancel(t.Context())
-		gone := begin(ctx, m)
-		synctest.Wait()
-		stays := mates(t, m, 1)[0]
-		cancel()
-		err := gone.Err(t)
-		require.ErrorIs(t, err, context.Canceled)
-		kit.As[*lease.WaitError](t, err)
-		kit.PassOn(t, l, stays)
-		kit.Release(t, hold(t, m))
-	})
 }
 
 func TestCloseEndsTheCallsOfMates(t *testing.T) {

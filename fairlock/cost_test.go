@@ -109,45 +109,6 @@ func TestIdleConnectionsAreSeldomPinged(t *testing.T) {
 	})
 }
 
-// refused asserts that an acquisition fails for lack of memory, with words that say what to change.
-func refused(t *testing.T, err error) {
-	t.Helper()
-	kit.Fails(t, err, "OOM", "raise maxmemory")
-}
-
-func TestAFullMemoryRefusesNewCallsAndServesTheOldOnes(t *testing.T) {
-	s := kit.Start(t)
-	observer := dialMutex(t, s)
-	c := crowdAt(t, s, kit.Name(t), 2*time.Second)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	leaver := begin(ctx, dialMutex(t, s))
-	queued(t, observer, 3)
-	newcomer := dialMutex(t, s)
-
-	s.Do("CONFIG", "SET", "maxmemory", "1")
-	refused(t, begin(t.Context(), newcomer).Err(t))
-	refused(t, kit.Err(fairlock.New(kit.Dial(t, s), kit.Name(t)+":free").TryLock(t.Context())))
-	require.Equal(t, 3, inspect(t, observer).Waiting)
-
-	for range 4 { // Longer than the lease: renewals work.
-		until := number(t, s, c.name, "until")
-		kit.Eventually(t, "a renewal", func() bool { return number(t, s, c.name, "until") > until })
-	}
-	require.NoError(t, c.held.Context().Err())
-	kit.Cancel(t, cancel, leaver)
-	queued(t, observer, 2)
-	kit.Release(t, c.held)
-	c.emptied(t)
-	info := inspect(t, observer)
-	require.False(t, info.Held)
-	require.Zero(t, info.Waiting)
-	refused(t, begin(t.Context(), newcomer).Err(t))
-
-	s.Do("CONFIG", "SET", "maxmemory", "0")
-	kit.Free(t, newcomer)
-}
-
 // full is the error of a call that finds no room.
 func full(t testing.TB, err error) *lease.QueueFullError {
 	t.Helper()
@@ -166,38 +127,6 @@ func TestTheDeadDoNotFillAQueue(t *testing.T) {
 		second := joins(t, 2, m, m)
 		require.Equal(t, 2, full(t, begin(t.Context(), m).Err(t)).Waiting)
 		kit.PassOn(t, l, first, second)
-	})
-}
-
-// None of them listens yet, so each finds room at its first look.
-func TestOfCallsThatComeTogetherAsManyWaitAsMay(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		const calls, limit = 8, 2
-		m := dialMutex(t, s)
-		l := hold(t, m)
-		var all []*call
-		for range calls {
-			all = append(all, begin(t.Context(), dialMutex(t, s, headwaiter.WithQueueLimit(limit))))
-		}
-		var wait []*call
-		kit.Eventually(t, "all but those that may wait to be refused", func() bool {
-			wait = slices.DeleteFunc(slices.Clone(all), (*call).Returned)
-			return len(wait) <= limit
-		})
-		require.Len(t, wait, limit)
-		queued(t, m, limit)
-		for _, c := range all {
-			if c.Returned() {
-				require.Equal(t, limit, full(t, c.Err(t)).Waiting)
-			}
-		}
-		kit.Release(t, l)
-		for range wait {
-			kit.Eventually(t, "the next to hold", func() bool { return slices.ContainsFunc(wait, (*call).Returned) })
-			i := slices.IndexFunc(wait, (*call).Returned)
-			kit.Release(t, wait[i].Value(t))
-			wait = slices.Delete(wait, i, i+1)
-		}
 	})
 }
 

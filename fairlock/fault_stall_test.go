@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -254,5 +255,27 @@ func TestAWaiterWhoseSubscriptionStaysBehindIsNotSkippedForEver(t *testing.T) {
 		}
 		l = later.Value(t)
 		first, second = second, first
+	}
+}
+
+// The last request of a call is often ended by the call's own deadline. That says nothing of the server. Chance decides
+// which of the two is seen first, and only on a connection that has answered so far, hence many rounds.
+func TestTheLastErrorIsThatOfTheServer(t *testing.T) {
+	const given = 100 * time.Millisecond // For so long the caller waits.
+	for round := range 20 {
+		kit.BubbleOf(t, strconv.Itoa(round), func(t *testing.T, s *redistest.Embedded) {
+			d := faults.NewDialer(t, s.Dial)
+			prompt, late := dialMutex(t, s), fairlock.New(kit.Dial(t, s, linger(time.Hour), kit.Over(d)), kit.Name(t))
+			kit.PassOn(t, hold(t, prompt), joins(t, 1, late, prompt)) // So it subscribes.
+			synctime.Pass(2 * given)                                  // The check after the subscription comes in that time: the error of a check that fails would be the last.
+			s.Fail("LOADING Redis is loading the dataset in memory")
+			c := begin(kit.Within(t, given), late)
+			synctime.Pass(given / 2)
+			d.Freeze(faults.ToClient)
+			kit.Fails(t, c.Err(t), context.DeadlineExceeded, "LOADING")
+			d.Heal()
+			s.Fail("")
+			kit.Release(t, hold(t, late))
+		})
 	}
 }

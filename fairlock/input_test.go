@@ -145,35 +145,6 @@ func mistyped(t *testing.T, err error) {
 	require.NotErrorIs(t, err, lease.ErrLost)
 }
 
-func TestAQueueOfAnotherTypeIsReportedAndLeftAlone(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		m, other := dialMutex(t, s), dialMutex(t, s)
-		l := hold(t, m)
-		lock, queue, _ := keysOf(kit.Name(t))
-		s.Do("SET", queue, "somebody else's")
-		before := kit.Contents(t, s)
-		mistyped(t, begin(t.Context(), other).Err(t))
-		require.ErrorIs(t, kit.Err(other.TryLock(t.Context())), lease.ErrBusy, "it does not need the queue")
-		mistyped(t, kit.Err(other.Inspect(t.Context())))
-		mistyped(t, kit.Err(other.ForceRelease(t.Context(), 0)))
-		require.Equal(t, before, kit.Contents(t, s))
-
-		// Nor does a release before which nobody has queued. Any other can do nothing. It says so, and the lease ends the hold.
-		kit.Release(t, l)
-		l = hold(t, m)
-		s.Do("HSET", lock, "high", "1")
-		before = kit.Contents(t, s)
-		err := l.Release(t.Context())
-		require.ErrorIs(t, err, lease.ErrUnconfirmed)
-		mistyped(t, err)
-		require.Equal(t, before, kit.Contents(t, s))
-		s.Do("DEL", queue)
-		require.True(t, inspect(t, other).Held)
-		force(t, other)
-		kit.Release(t, hold(t, other))
-	})
-}
-
 func TestAKeyThatChangesItsTypeEndsHoldsAndWaits(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		m, other := dialMutex(t, s), kit.Dial(t, s)

@@ -2,7 +2,6 @@ package fairlock_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/keeper"
-	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
@@ -162,36 +160,6 @@ func TestAKeptLockEndsWhenItIsFreedByForce(t *testing.T) {
 	})
 }
 
-// After a server has forgotten the keeper, calls that still use the kept hold have lower tokens than a stranger's hold.
-func TestTokensOfAKeptLockAreBelowThoseOfAServerThatHasForgottenIt(t *testing.T) {
-	for name, forget := range map[string]func(s *redistest.Embedded){
-		"emptied": func(s *redistest.Embedded) { s.Do("FLUSHALL") },
-		"restarted without its data": func(s *redistest.Embedded) {
-			s.Kill()
-			s.Restart()
-		},
-	} {
-		kit.BubbleOf(t, name, func(t *testing.T, s *redistest.Embedded) {
-			d := faults.NewDialer(t, s.Dial)
-			_, m := kept(t, s, kit.Over(d))
-			stranger := dialMutex(t, s)
-			hold(t, m).Unlock() // Some uses, each with the next token.
-			hold(t, m).Unlock()
-			synctime.Pass(5 * time.Second)
-			d.Freeze() // The keeper does not hear of it yet.
-			forget(s)
-			theirs, l := hold(t, stranger), hold(t, m)
-			require.Less(t, l.Token(), theirs.Token())
-			d.Heal()
-			require.ErrorIs(t, kit.Lost(t, l), lease.ErrForgotten)
-			kit.Release(t, theirs)
-			l = hold(t, m)
-			require.Greater(t, l.Token(), theirs.Token())
-			l.Unlock()
-		})
-	}
-}
-
 // The uses of a keeper go on to rise where the server's clock steps back, and a stranger is above them all.
 func TestTokensOfAKeptLockRiseWhereTheClockStepsBack(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
@@ -220,30 +188,6 @@ func TestTokensOfAKeptLockRiseWhereTheClockStepsBack(t *testing.T) {
 	})
 }
 
-func TestAClientKeepsAThousandLocks(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		// What goes through memory is written only as it is read, and what is sent alone is read when all of it is written: a
-		// thousand renewals would stand still.
-		c := kit.Dial(t, s, func(o *headwaiter.Options) { o.Redis.AlwaysPipelining = true })
-		names := make([]*fairlock.Mutex, 1001)
-		for i := range names {
-			names[i] = fairlock.New(c, fmt.Sprint(kit.Name(t), i), fairlock.WithKeep(time.Minute))
-			hold(t, names[i]).Unlock()
-		}
-		hold(t, names[1]).Unlock()
-		synctime.Pass(5 * time.Second)
-		held := 0
-		for _, m := range names {
-			if inspect(t, m).Held {
-				held++
-			}
-		}
-		require.Equal(t, 1000, held)
-		require.False(t, inspect(t, names[0]).Held)
-		require.True(t, inspect(t, names[1]).Holder.Idle)
-	})
-}
-
 func TestWhatCannotGoWithKeepingIsRefused(t *testing.T) {
 	s := redistest.Mini(t)
 	for why, option := range map[string]fairlock.Option{
@@ -260,38 +204,4 @@ func TestWhatCannotGoWithKeepingIsRefused(t *testing.T) {
 		kit.Fails(t, kit.Err(m.Lock(t.Context())), lease.ErrInvalid, why)
 		require.ErrorIs(t, kit.Err(m.TryLock(t.Context())), lease.ErrInvalid)
 	}
-}
-
-// Calls of the keeper's own client that come after a stranger hold after it.
-func TestCallsOfAKeeperGiveWayToAStranger(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		_, m := kept(t, s)
-		stranger, l := dialMutex(t, s), hold(t, m)
-		synctime.Pass(time.Second)
-		early := begin(t.Context(), m)
-		synctime.Pass(time.Millisecond)
-		c := begin(t.Context(), stranger)
-		synctime.Pass(time.Second)
-		var late []*call
-		for range 3 {
-			late = append(late, begin(t.Context(), m))
-			synctime.Pass(time.Millisecond)
-		}
-		kit.Release(t, l)              // After an Unlock the stranger may overtake one.
-		kit.Release(t, early.Value(t)) // It came first.
-		synctest.Wait()
-		for _, other := range late {
-			require.False(t, other.Returned())
-		}
-		l = c.Value(t)
-		kit.Release(t, l)
-		last := l.Token()
-		for _, other := range late {
-			l = other.Value(t)
-			require.Greater(t, l.Token(), last)
-			last = l.Token()
-			synctime.Pass(time.Millisecond)
-			l.Unlock()
-		}
-	})
 }

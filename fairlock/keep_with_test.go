@@ -3,17 +3,13 @@ package fairlock_test
 import (
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
-	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
@@ -86,30 +82,6 @@ func TestAHistoryHasOneEntryForAllUsesOfAKeptLock(t *testing.T) {
 	})
 }
 
-func TestAUseOfAKeptLockIsToldThatSomebodyWaits(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		_, m := kept(t, s)
-		l := hold(t, m)
-		wanted := l.Wanted()
-		require.False(t, kit.Closed(wanted))
-		mate := begin(t.Context(), m)
-		synctest.Wait()
-		require.True(t, kit.Closed(wanted), "by a call of the same client")
-		kit.Release(t, l)
-
-		l = mate.Value(t)
-		wanted = l.Wanted()
-		synctime.Pass(time.Second)
-		require.False(t, kit.Closed(wanted))
-		c := begin(t.Context(), dialMutex(t, s))
-		kit.Await(t, wanted, "the word that somebody waits")
-		require.NoError(t, l.Context().Err())
-		require.True(t, kit.Closed(l.Wanted()))
-		l.Unlock()
-		kit.Release(t, c.Value(t))
-	})
-}
-
 // Several names in one call are asked for at the server: also of the client that keeps one of them.
 func TestSeveralNamesCallBackWhatIsKept(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
@@ -175,101 +147,6 @@ func TestTheKeyOfAKeptHoldOutlivesIt(t *testing.T) {
 			require.Greater(t, time.Duration(s.Int("PTTL", lock))*time.Millisecond, time.Until(held[i].Deadline()), name)
 		}
 	})
-}
-
-func TestTokensOfACohortAreBelowThoseOfTheNextGrant(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		first := fairlock.New(kit.Dial(t, s), kit.Name(t), fairlock.WithCohort(8))
-		stranger := dialMutex(t, s) // It has seen no token of the cohort.
-		l := hold(t, first)
-		for range 20 {
-			calls := mates(t, first, 9)
-			for _, mate := range calls[:8] {
-				token := l.Token()
-				l = kit.Next(t, l, mate)
-				require.Equal(t, token+1, l.Token())
-			}
-			token := l.Token()
-			kit.Release(t, l) // That was the last pass.
-			l = calls[8].Value(t)
-			require.Greater(t, l.Token(), token)
-		}
-		for _, mate := range mates(t, first, 8) {
-			l = kit.Next(t, l, mate)
-		}
-		token := l.Token()
-		s.Miniredis().SetTime(time.Now().Add(-time.Hour))                         // Not the clock makes them rise,
-		require.ErrorIs(t, kit.Err(stranger.TryLock(t.Context())), lease.ErrBusy) // nor what the stranger knew of it.
-		kit.Release(t, l)
-		other := hold(t, stranger)
-		require.Greater(t, other.Token(), token)
-		kit.Release(t, other)
-		again := hold(t, first)
-		require.Greater(t, again.Token(), other.Token())
-		kit.Release(t, again)
-	})
-}
-
-// None of them is ahead of the server's clock, however many a ticket may have: what forgets the lock begins there.
-func TestTokensOfACohortAreBelowThoseOfAServerThatHasForgottenThem(t *testing.T) {
-	for name, workers := range map[string]int{"alone": 1, "with mates": 4} {
-		kit.EachOf(t, name, func(t *testing.T, s redistest.Backend) {
-			m := dialMutex(t, s, fairlock.WithCohort(fairlock.MaxCohort))
-			var highest atomic.Uint64
-			var all sync.WaitGroup
-			for range workers {
-				all.Go(func() {
-					for range 400 / workers {
-						l, err := m.Lock(t.Context())
-						if err != nil {
-							t.Errorf("lock: %v", err)
-							return
-						}
-						highest.Store(l.Token()) // One holds at a time.
-						if err := l.Release(t.Context()); err != nil {
-							t.Errorf("release: %v", err)
-						}
-					}
-				})
-			}
-			all.Wait()
-			s.Do("FLUSHALL")
-			l := hold(t, dialMutex(t, s))
-			require.Greater(t, l.Token(), highest.Load())
-			kit.Release(t, l)
-		})
-	}
-}
-
-// Of a hold whose client died nobody knows how often it was passed on.
-func TestTokensOfACohortThatDiedAreBelowTheNext(t *testing.T) {
-	for name, end := range map[string]func(t *testing.T, s *redistest.Embedded, other *fairlock.Mutex){
-		"by the end of its lease": func(t *testing.T, s *redistest.Embedded, other *fairlock.Mutex) {
-			require.ErrorIs(t, kit.Err(other.TryLock(t.Context())), lease.ErrBusy) // The lease is cut to its length.
-			s.Miniredis().SetTime(time.Now().Add(time.Minute - time.Hour))
-		},
-		"by force": func(t *testing.T, _ *redistest.Embedded, other *fairlock.Mutex) {
-			require.NoError(t, kit.Err(other.ForceRelease(t.Context(), 0)))
-		},
-	} {
-		kit.BubbleOf(t, name, func(t *testing.T, s *redistest.Embedded) {
-			d := faults.NewDialer(t, s.Dial)
-			m := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), fairlock.WithCohort(8))
-			l := hold(t, m)
-			calls := mates(t, m, 8)
-			d.Freeze(faults.ToServer, faults.ToClient)
-			for _, mate := range calls {
-				l = kit.Next(t, l, mate)
-			}
-			s.Miniredis().SetTime(time.Now().Add(-time.Hour)) // Not the clock makes them rise, nor who took it to be later.
-			other := dialMutex(t, s)
-			end(t, s, other)
-			next := hold(t, other)
-			require.Greater(t, next.Token(), l.Token())
-			kit.Release(t, next)
-			d.Heal()
-		})
-	}
 }
 
 // The token of a pass names the hold, also for ForceRelease; a token that the hold cannot have come to does not.

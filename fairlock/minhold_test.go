@@ -100,26 +100,6 @@ func TestAMaximumThatIsShorterEndsTheHoldAndTheNameRests(t *testing.T) {
 	})
 }
 
-// A late notice of a grant that was used and released long ago is given back, and frees nothing.
-func TestALateNoticeDoesNotEndTheRest(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		c := kit.Dial(t, s)
-		m, other := fairlock.New(c, kit.Name(t), headwaiter.WithMinHold(time.Minute)), dialMutex(t, s)
-		first := hold(t, other)
-		waits := joins(t, 1, m, other)
-		kit.Release(t, first)
-		l := waits.Value(t)
-		lock, _, _ := keysOf(kit.Name(t))
-		ticket := s.Text("HGET", lock, "owner")
-		kit.Release(t, l)
-		begun := c.Stats().GivenBack
-		s.Do("PUBLISH", lock+":wake:"+c.ID(), "G "+ticket+" "+s.Text("HGET", lock, "token")+" 0 60000")
-		kit.Eventually(t, "the notice to be heard", func() bool { return c.Stats().GivenBack > begun })
-		synctime.Pass(time.Second)
-		require.True(t, inspect(t, other).Holder.Rests)
-	})
-}
-
 func TestAMinimumHoldThatCannotBeIsAnError(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		for _, opts := range [][]fairlock.Option{

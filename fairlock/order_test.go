@@ -25,24 +25,6 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-func TestATicketKeepsThePlaceOfItsFirstAskWhileItsClientSubscribes(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		// The second client has a subscription when it asks, the first has not. That is no advantage.
-		first, second := dialMutex(t, s), dialMutex(t, s)
-		l, warm := hold(t, first), joins(t, 1, second, first)
-		l = kit.Next(t, l, warm)
-
-		lock, _, _ := keysOf(kit.Name(t))
-		high := s.Text("HGET", lock, "high")
-		a := begin(t.Context(), first)
-		kit.Eventually(t, "the first to be seen", func() bool { return s.Text("HGET", lock, "high") != high })
-		b := joins(t, 2, second, first)
-		l = kit.Next(t, l, a)
-		require.False(t, b.Returned())
-		kit.PassOn(t, l, b)
-	})
-}
-
 // A first ask that comes late queues its ticket anew, at a later place. Its client's next look takes it back to its place
 // (I3).
 func TestALateFirstAskCostsNoPlace(t *testing.T) {

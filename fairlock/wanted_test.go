@@ -1,7 +1,6 @@
 package fairlock_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -16,7 +15,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/observe"
 )
 
 // asks returns the channel of a hold, once the server knows that its holder wants to be told.
@@ -46,129 +44,6 @@ func TestAHolderIsToldWithinAHandOff(t *testing.T) {
 		kit.Await(t, wanted, "the word that somebody waits")
 		require.Less(t, time.Since(begun), 10*time.Millisecond)
 		kit.PassOn(t, l, c)
-	})
-}
-
-func TestAHolderThatAsksLateIsToldByTheRenewalThatAsks(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		holder, waiter := dialMutex(t, s), dialMutex(t, s)
-		l, c := hold(t, holder), joins(t, 1, waiter, waiter)
-		s.DropPublish(1 << 40)
-		begun := time.Now()
-		kit.Await(t, l.Wanted(), "the word that somebody waits")
-		require.Less(t, time.Since(begun), 100*time.Millisecond)
-		s.DropPublish(0)
-		kit.PassOn(t, l, c)
-	})
-}
-
-func TestALostWordIsMadeUpForByTheNextRenewal(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		for _, several := range []bool{false, true} { // Holds that are renewed by a script each, or together.
-			holder := kit.Dial(t, s)
-			m, waiter := fairlock.New(holder, kit.Name(t)), dialMutex(t, s)
-			l := hold(t, m)
-			if several {
-				other := hold(t, fairlock.New(holder, "another"))
-				defer kit.Release(t, other)
-			}
-			wanted := asks(t, s, l)
-			synctime.Pass(5 * time.Second) // A renewal that finds nobody.
-			require.False(t, kit.Closed(wanted))
-			dropped := s.Dropped()
-			s.DropPublish(1)
-			begun := time.Now()
-			c := begin(t.Context(), waiter)
-			kit.Await(t, wanted, "the word that somebody waits")
-			require.Equal(t, dropped+1, s.Dropped())
-			require.Less(t, time.Since(begun), lease.DefaultLease/3+100*time.Millisecond)
-			kit.PassOn(t, l, c)
-		}
-	})
-}
-
-func TestAThousandWaitersAreOneMessage(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		holder := dialMutex(t, s)
-		clients := []*headwaiter.Client{kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)}
-		l := hold(t, holder)
-		wanted := asks(t, s, l)
-		synctime.Pass(time.Second)
-		s.ResetStats()
-		ctx, cancel := context.WithCancel(t.Context())
-		var calls []*call
-		for i := range 1000 {
-			calls = append(calls, begin(ctx, fairlock.New(clients[i%len(clients)], kit.Name(t))))
-		}
-		queued(t, holder, 1000)
-		kit.Await(t, wanted, "the word that somebody waits")
-		require.Equal(t, int64(1), kit.Scripts(s)["publish"])
-		cancel()
-		for _, c := range calls {
-			require.ErrorIs(t, c.Err(t), context.Canceled)
-		}
-		require.Equal(t, int64(1), kit.Scripts(s)["publish"])
-		kit.Release(t, l)
-	})
-}
-
-// Without the wish nothing is sent and nothing is stored for it.
-func TestAHolderThatDoesNotAskIsNotTold(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		holder, waiter := dialMutex(t, s), dialMutex(t, s)
-		l := hold(t, holder)
-		synctime.Pass(time.Minute)
-		lock, _, _ := keysOf(kit.Name(t))
-		require.Equal(t, "held", s.Text("HGET", lock, "phase"))
-		s.ResetStats()
-		c := joins(t, 1, waiter, waiter)
-		synctime.Pass(time.Second)
-		require.Zero(t, kit.Scripts(s)["publish"])
-		require.Equal(t, int64(1), kit.Scripts(s)["subscribe"], "the waiter")
-		kit.PassOn(t, l, c)
-	})
-}
-
-// A holder that has reached its last renewal is no suspect when its lease runs out, also if it wants to be told.
-func TestAHolderOfTheLongestHoldIsTold(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		o := &kit.Observer{}
-		holder := fairlock.New(kit.Dial(t, s, kit.Observed(o)), kit.Name(t), headwaiter.WithMaxHold(5*time.Second))
-		waiter, l := dialMutex(t, s), hold(t, holder)
-		wanted := l.Wanted()
-		lock, _, _ := keysOf(kit.Name(t))
-		synctime.Pass(time.Second)
-		require.Equal(t, "final wants", s.Text("HGET", lock, "phase"))
-		c := begin(t.Context(), waiter)
-		kit.Await(t, wanted, "the word that somebody waits")
-		synctest.Wait()
-		require.Equal(t, "final", s.Text("HGET", lock, "phase"))
-		require.ErrorIs(t, kit.Lost(t, l), lease.ErrMaxHold)
-		kit.Release(t, c.Value(t))
-		require.Len(t, o.Of(observe.Wanted), 1)
-		require.Equal(t, l.Token(), o.Of(observe.Wanted)[0].Token)
-		require.Empty(t, o.Of(observe.Suspected))
-	})
-}
-
-func TestACallOfACohortIsToldOfMatesAndOfStrangers(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		m, stranger := dialMutex(t, s, fairlock.WithCohort(8)), dialMutex(t, s)
-		l := hold(t, m)
-		wanted := asks(t, s, l)
-		mate := begin(t.Context(), m)
-		kit.Await(t, wanted, "the word that somebody waits") // The server knows nothing of this message.
-		synctime.Pass(time.Millisecond)
-		second := kit.Next(t, l, mate)
-		require.Equal(t, l.Token()+1, second.Token())
-		require.False(t, kit.Closed(second.Wanted()))
-		other := begin(t.Context(), stranger)
-		kit.Await(t, second.Wanted(), "the word that somebody waits")
-		third := begin(t.Context(), m)
-		synctime.Pass(time.Millisecond)
-		last := kit.Next(t, second, third)
-		kit.Await(t, last.Wanted(), "the word that somebody waits") // The stranger is there from before.
-		kit.PassOn(t, last, other)
 	})
 }
 

@@ -85,37 +85,6 @@ func TestNamesThatStayTakenAreGivenBackAtOnce(t *testing.T) {
 	})
 }
 
-// A process that dies before its call has returned has used none of the names that it had got: they are free with their leases.
-func TestNamesOfACallThatNeverReturnedAreFreeWithTheirLeases(t *testing.T) {
-	for what, lock := range map[string]func(context.Context, *headwaiter.Client, []string) error{
-		"all or none": func(ctx context.Context, c *headwaiter.Client, all []string) error {
-			return kit.Err(multilock.New(c, all, headwaiter.WithMinHold(time.Hour)).Lock(ctx))
-		},
-		"each for itself": func(ctx context.Context, c *headwaiter.Client, all []string) error {
-			var locks []*fairlock.Mutex
-			for _, name := range all {
-				locks = append(locks, fairlock.New(c, name, headwaiter.WithMinHold(time.Hour)))
-			}
-			fairlock.LockEach(ctx, locks...)
-			return nil
-		},
-	} {
-		kit.BubbleOf(t, what, func(t *testing.T, s *redistest.Embedded) {
-			d := faults.NewDialer(t, s.Dial)
-			all, other := names(t, 3), kit.Dial(t, s)
-			kit.Got(fairlock.New(other, all[2]).Lock(t.Context()))(t)
-			dies := kit.Dial(t, s, kit.Over(d))
-			call := kit.Run(func() error { return lock(t.Context(), dies, all) })
-			kit.Waiting(t, 1, fairlock.New(other, all[2]).Inspect)
-			require.NotEmpty(t, kit.Got(fairlock.New(other, all[0]).Inspect(t.Context()))(t).Holder.Ticket, "it has this one")
-			d.Away()
-			synctime.Pass(lease.DefaultLease + time.Second)
-			require.False(t, call.Returned())
-			resting(t, other, all[:2], false)
-		})
-	}
-}
-
 // The hold of one of them is lost while the server is told that all stay taken: nobody has used it, and it is waited for again.
 func TestANameThatIsLostBeforeTheCallReturnsIsWaitedForAgain(t *testing.T) {
 	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {

@@ -119,24 +119,6 @@ func TestACallWaitsForTheLastOfItsNames(t *testing.T) {
 	})
 }
 
-// While it waits for one that is held for long, others may have the rest.
-func TestNothingIsHeldForLongWhileItWaitsForTheRest(t *testing.T) {
-	kit.Two(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
-		all := names(t, 3)
-		long := kit.Got(fairlock.New(a, all[1]).Lock(t.Context()))(t)
-		call := kit.Lock(t.Context(), multilock.New(b, all, multilock.WithBound(50*time.Millisecond)).Lock)
-		kit.Waiting(t, 1, fairlock.New(a, all[1]).Inspect)
-		for range 3 {
-			for _, name := range []string{all[0], all[2]} {
-				kit.Release(t, kit.Lock(t.Context(), fairlock.New(a, name).Lock).Value(t)) // Else it is held for nothing.
-			}
-		}
-		require.False(t, call.Returned())
-		kit.PassOn(t, long, call)
-		free(t, a, all)
-	})
-}
-
 func TestACallThatGivesUpLeavesNothing(t *testing.T) {
 	kit.Two(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		all := names(t, 3)
@@ -174,49 +156,6 @@ func TestAHolderOfOneCannotWaitForItself(t *testing.T) {
 		require.ErrorIs(t, kit.Err(multilock.New(c, all[1:]).Lock(l.Context())), lease.ErrDeadlock)
 		require.ErrorIs(t, kit.Err(fairlock.New(c, all[0]).Lock(l.Context())), lease.ErrDeadlock)
 		kit.Release(t, kit.Got(fairlock.New(c, all[2]).Lock(l.Context()))(t), l)
-	})
-}
-
-// Calls for random sets of names, in any order, together with locks of single names: every name has one holder at a time,
-// and everybody gets on.
-func TestCallsForOverlappingNamesDoNotWaitForEachOther(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		all := names(t, 6)
-		inside := make([]atomic.Int32, len(all))
-		var turns atomic.Int64
-		var work sync.WaitGroup
-		for range 5 {
-			c := kit.Dial(t, s)
-			work.Go(func() {
-				for range 12 {
-					some := rand.Perm(len(all))[:1+rand.IntN(4)]
-					chosen := make([]string, len(some))
-					for i, n := range some {
-						chosen[i] = all[n]
-					}
-					m := multilock.New(c, chosen, multilock.WithBound(50*time.Millisecond))
-					err := m.Do(t.Context(), func(context.Context) error {
-						turns.Add(1)
-						for _, n := range some {
-							if inside[n].Add(1) > 1 {
-								t.Error("two hold ", all[n])
-							}
-						}
-						time.Sleep(rand.N(2 * time.Millisecond)) // So long two would be seen.
-						for _, n := range some {
-							inside[n].Add(-1)
-						}
-						return nil
-					})
-					if err != nil {
-						t.Error(err)
-						return
-					}
-				}
-			})
-		}
-		kit.AllMoving(t, &work, turns.Load)
-		free(t, kit.Dial(t, s), all)
 	})
 }
 
@@ -268,27 +207,6 @@ func TestAKeyOfAnotherKindChangesNothing(t *testing.T) {
 	})
 }
 
-// A name shows that its lock is one of several just as any other: who counts on fairlock alone sees no difference.
-func TestTheScriptsForSeveralDoWhatThoseForOneDo(t *testing.T) {
-	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
-		one, all := names(t, 1)[0]+":alone", names(t, 2)
-		fields := func(name string) []string { return s.List("HKEYS", "headwaiter:lock:{"+name+"}") }
-		for range 2 { // New, and known already.
-			a := kit.Got(fairlock.New(c, one).Lock(t.Context()))(t)
-			b := kit.Got(multilock.New(c, all).Lock(t.Context()))(t)
-			for _, name := range all {
-				require.ElementsMatch(t, fields(one), fields(name))
-				near := s.Int("PTTL", "headwaiter:lock:{"+one+"}") - s.Int("PTTL", "headwaiter:lock:{"+name+"}")
-				require.InDelta(t, 0, near, 5000)
-			}
-			kit.Release(t, a, b)
-			for _, name := range all {
-				require.ElementsMatch(t, fields(one), fields(name))
-			}
-		}
-	})
-}
-
 // In a cluster the names of different slots are asked for slot by slot.
 func TestNamesOfDifferentSlots(t *testing.T) {
 	t.Parallel()
@@ -323,35 +241,4 @@ func TestNamesOfDifferentSlots(t *testing.T) {
 	require.ErrorIs(t, kit.Err(multilock.New(b, all).TryLock(t.Context())), lease.ErrBusy)
 	kit.Release(t, held)
 	free(t, a, all)
-}
-
-func BenchmarkTenNames(b *testing.B) {
-	s := redistest.Start(b)
-	c, all := kit.Dial(b, s), make([]string, 10)
-	for i := range all {
-		all[i] = fmt.Sprint("name:", i)
-	}
-	m := multilock.New(c, all)
-	for b.Loop() {
-		l, err := m.Lock(context.Background())
-		if err == nil {
-			err = l.Release(context.Background())
-		}
-		if err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkOneName(b *testing.B) {
-	m := fairlock.New(kit.Dial(b, redistest.Start(b)), "name")
-	for b.Loop() {
-		l, err := m.Lock(context.Background())
-		if err == nil {
-			err = l.Release(context.Background())
-		}
-		if err != nil {
-			b.Fatal(err)
-		}
-	}
 }

@@ -88,36 +88,6 @@ func TestTwoThatLoseTheirNamesAtTheSameMomentDoNotDoSoForGood(t *testing.T) {
 	})
 }
 
-// The same two where clients look for their grants: what one gives back the other sees late, when its own bound may be over.
-// It looks first, so that one of them has all names as soon as the other has given back its part.
-func TestTwoThatLookDoNotGiveBackInTurn(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		polling := func(o *headwaiter.Options) { o.WithoutSubscribe = true }
-		const bound = time.Second
-		clients := []*headwaiter.Client{kit.Dial(t, s, polling), kit.Dial(t, s, polling)}
-		holder := kit.Dial(t, s, polling)
-		for range 30 {
-			all := names(t, 2)
-			l, err := multilock.New(holder, all[1:]).Lock(t.Context())
-			assert.NoError(t, err)
-			var work sync.WaitGroup
-			call := func(c *headwaiter.Client) {
-				work.Go(func() {
-					assert.NoError(t, multilock.New(c, all, multilock.WithBound(bound)).Do(t.Context(), func(context.Context) error { return nil }))
-				})
-			}
-			call(clients[0])
-			time.Sleep(3 * bound / 2) // Of the bubble: it has given back the first name.
-			call(clients[1])          // And this one has that now.
-			time.Sleep(bound / 10)    // Of the bubble: and waits for the other.
-			begun := time.Now()
-			kit.Release(t, l)
-			kit.All(t, &work)
-			assert.Less(t, time.Since(begun), 3*bound/2)
-		}
-	})
-}
-
 func TestALeaseOnSeveralNamesSaysWhichTheyAre(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		l := kit.Got(multilock.New(kit.Dial(t, s), []string{"a", "b", "c", "d", "e"}).Lock(t.Context()))(t)

@@ -343,22 +343,3 @@ func TestAForceAndAReleaseWaitForSilentNodesOnceAndTwiceATimeout(t *testing.T) {
 		})
 	}
 }
-
-// Each of two contenders reaches two of four nodes, and the other two not.
-func TestOfFourNodesTwoAreNoQuorum(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := bubble(t, 4)
-		options := []redlock.Option{redlock.WithTimeout(timeout), headwaiter.WithLease(lasts)}
-		for k := range 2 {
-			m := mutex(t, b.connect(), options...)
-			for i := range b.ways {
-				if i/2 != k {
-					b.ways[i][k].Freeze()
-				}
-			}
-			require.ErrorIs(t, kit.Err(m.Lock(t.Context())), redlock.ErrNoQuorum)
-		}
-		b.heal()
-	})
-}

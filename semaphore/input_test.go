@@ -189,28 +189,6 @@ func TestOnlyHoldsOfTheSameClientAndNameCount(t *testing.T) {
 	})
 }
 
-func TestPermitsThatAreNotRenewedComeBackWhenTheirLeaseIsOver(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 3, headwaiter.WithLease(7*time.Second), semaphore.WithoutRenewal())
-		begun := time.Now()
-		first := take(t, x, 2)
-		synctime.Pass(3 * time.Second)
-		second := take(t, y, 1)
-		calls := queue(t, x, y, 2, 1)
-		held := calls[0].Value(t)
-		require.InDelta(t, 7*time.Second, time.Since(begun), float64(200*time.Millisecond))
-		require.ErrorIs(t, kit.Lost(t, first), lease.ErrMaxHold)
-		require.ErrorIs(t, first.Release(t.Context()), lease.ErrLost)
-		pending(t, calls[1])
-		kit.Release(t, calls[1].Value(t))
-		require.InDelta(t, 10*time.Second, time.Since(begun), float64(200*time.Millisecond))
-		require.ErrorIs(t, kit.Lost(t, second), lease.ErrMaxHold)
-		kit.Release(t, held)
-		require.Empty(t, kit.Got(x.Inspect(t.Context()))(t).Suspects, "an end that was to come is no offence")
-		available(t, x, 3)
-	})
-}
-
 // A grant by message is short at first; its hold must reach its full lease all the same.
 func TestAnUnrenewedHoldThatWasHandedOverLastsItsLease(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {

@@ -1,18 +1,15 @@
 package semaphore_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
-	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
@@ -98,78 +95,6 @@ func TestAResizeOutlivesTheLossOfItsHolders(t *testing.T) {
 	})
 }
 
-func TestAResizeOutlivesAMonthAndASemaphoreAMinute(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		// An idle client asks every second whether its connections live, so there is none while time passes.
-		with := func(permits int64, do func(x *semaphore.Semaphore)) {
-			c := kit.Dial(t, s)
-			do(semaphore.New(c, kit.Name(t), permits))
-			require.NoError(t, c.Shutdown(t.Context()))
-		}
-		with(3, func(x *semaphore.Semaphore) { kit.Release(t, take(t, x, 3)) })
-		synctime.Pass(75 * time.Second)
-		require.Empty(t, s.List("KEYS", "*{*"))
-		with(2, func(x *semaphore.Semaphore) { kit.Release(t, take(t, x, 2)) }) // Another number: it was forgotten.
-		synctime.Pass(75 * time.Second)
-
-		with(3, func(x *semaphore.Semaphore) {
-			require.NoError(t, x.Resize(t.Context(), 5))
-			kit.Release(t, take(t, x, 5))
-		})
-		synctime.Pass(29 * 24 * time.Hour)
-		with(3, func(x *semaphore.Semaphore) {
-			available(t, x, 5)
-			kit.Release(t, take(t, x, 5))
-		})
-		synctime.Pass(28 * 24 * time.Hour)
-		with(3, func(x *semaphore.Semaphore) {
-			available(t, x, 5)
-			kit.Release(t, take(t, x, 1))
-		})
-		synctime.Pass(28 * 24 * time.Hour)
-		with(4, func(x *semaphore.Semaphore) { available(t, x, 5) })
-		synctime.Pass(31 * 24 * time.Hour)
-		require.Empty(t, s.List("KEYS", "*{*"))
-	})
-}
-
-func TestResizesWhileOthersTakeTurns(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 4)
-		ctx, stop := context.WithCancel(t.Context())
-		resizes := kit.Run(func() error {
-			for i := int64(0); ctx.Err() == nil; i++ {
-				if err := x.Resize(context.Background(), 4+i%5); err != nil {
-					return err
-				}
-			}
-			return x.Resize(context.Background(), 4)
-		})
-		var calls []*kit.Call[struct{}]
-		for i := range 8 {
-			calls = append(calls, kit.Run(func() error {
-				for range 12 {
-					l, err := []*semaphore.Semaphore{x, y}[i%2].Acquire(context.Background(), int64(1+i%4))
-					if err != nil {
-						return err
-					}
-					if err := l.Release(context.Background()); err != nil {
-						return err
-					}
-				}
-				return nil
-			}))
-		}
-		for _, c := range calls {
-			c.Value(t)
-		}
-		stop()
-		resizes.Value(t)
-		unused(t, x)
-		available(t, y, 4)
-	})
-}
-
 // One release lets several in: the message to their client has one note for all, and one wake-up is told.
 func TestTheNoteOfAReleaseReachesAllThatItLetsIn(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
@@ -210,51 +135,5 @@ func TestANoteReachesAHolderInTheReplyToTheOwnRelease(t *testing.T) {
 			require.Equal(t, "1", x.Note)
 		}
 		require.Empty(t, o.Of(observe.HandedOff, observe.Woken), "no message")
-	})
-}
-
-// Each holder that has asked is told, by one message a client, and those that have not are not.
-func TestEachHolderOfPermitsThatHasAskedIsTold(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 5)
-		first, second, third, silent := take(t, x, 1), take(t, x, 1), take(t, y, 1), take(t, y, 1)
-		for _, l := range []*lease.Lease{first, second, third} {
-			require.False(t, kit.Closed(l.Wanted()))
-		}
-		synctime.Pass(time.Second)
-		s.ResetStats()
-		small := kit.Got(x.TryAcquire(t.Context(), 1))(t)
-		synctest.Wait()
-		require.False(t, kit.Closed(first.Wanted()), "it fitted")
-		begun := time.Now()
-		calls := queue(t, y, x, 2, 2, 2)
-		for _, l := range []*lease.Lease{first, second, third} {
-			kit.Await(t, l.Wanted(), "the word that somebody waits")
-		}
-		require.Less(t, time.Since(begun), time.Second)
-		require.Equal(t, int64(2), kit.Scripts(s)["publish"], "one for each client")
-		kit.Await(t, silent.Wanted(), "the word that somebody waits") // It asks now, and the renewal says so.
-		kit.Release(t, small)
-		for _, l := range []*lease.Lease{first, second, third, silent} {
-			l.Unlock()
-		}
-		for _, c := range calls {
-			kit.Release(t, c.Value(t))
-		}
-	})
-}
-
-func TestAHolderWithoutRenewalIsTold(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 1, headwaiter.WithLease(7*time.Second), semaphore.WithoutRenewal())
-		l, begun := take(t, x, 1), time.Now()
-		require.False(t, kit.Closed(l.Wanted()))
-		synctime.Pass(time.Second)
-		c := queue(t, y, y, 1)[0]
-		kit.Await(t, l.Wanted(), "the word that somebody waits")
-		next := c.Value(t)
-		require.InDelta(t, 7*time.Second, time.Since(begun), float64(200*time.Millisecond), "it lasts no longer for that")
-		require.ErrorIs(t, kit.Lost(t, l), lease.ErrMaxHold)
-		kit.Release(t, next)
 	})
 }

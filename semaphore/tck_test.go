@@ -16,7 +16,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/semaphore"
 )
 
@@ -124,59 +123,6 @@ func TestDrainTakesWhatIsFree(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrBusy, "what is free is for who waits")
 		kit.PassOn(t, rest, c)
 		unused(t, s)
-	})
-}
-
-// cuts is how many replies are lost to one kind of request.
-const cuts = 20
-
-func TestAnAskWhoseReplyIsLostHasItsPermitsOnce(t *testing.T) {
-	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
-		far, near := semaphores(t, kit.Dial(t, s, kit.Through(p)), kit.Dial(t, s), 9)
-		for i := range cuts {
-			p.LoseReplies(1, kit.Runs(lua.Semaphore.Ask))
-			n := int64(1 + i%4)
-			var l *lease.Lease
-			if i%3 == 0 {
-				var err error
-				l, n, err = far.Drain(t.Context())
-				require.NoError(t, err)
-				require.EqualValues(t, 9, n, "also the repetition tells how many were drained")
-			} else {
-				l = take(t, far, n)
-			}
-			available(t, near, 9-n)
-			kit.Release(t, l)
-			available(t, near, 9)
-		}
-		replies, _ := p.Lost()
-		require.Equal(t, cuts, replies)
-	})
-}
-
-// The requests are held back on their way until nobody waits for them any more.
-func TestRequestsThatComeLateTakeNothing(t *testing.T) {
-	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
-		near, far := semaphores(t, kit.Dial(t, s), kit.Dial(t, s, kit.Over(d)), 5)
-		kit.Release(t, take(t, far, 1))
-		for _, away := range []time.Duration{500 * time.Millisecond, 10 * time.Second} {
-			for _, call := range []func(context.Context) error{
-				func(ctx context.Context) error { _, err := far.Acquire(ctx, 3); return err },
-				func(ctx context.Context) error { _, err := far.TryAcquire(ctx, 2); return err },
-				func(ctx context.Context) error { _, _, err := far.Drain(ctx); return err },
-			} {
-				d.Freeze(faults.ToServer)
-				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-				require.ErrorIs(t, call(ctx), context.DeadlineExceeded)
-				cancel()
-				synctime.Pass(away)
-				d.Heal()
-				synctime.Pass(10 * time.Second) // More than any of them may still run.
-				available(t, near, 5)
-				unused(t, near)
-			}
-		}
-		kit.Release(t, take(t, far, 5))
 	})
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
-	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
@@ -197,25 +196,4 @@ var golden = []struct {
 	{"日本", 16, 1},
 	{"日本", 1000, 71},
 	{"\x00\xff", 16, 10},
-}
-
-// What a hold costs compared with a hold of the lock alone.
-func BenchmarkLock(b *testing.B) {
-	c := kit.Dial(b, redistest.Start(b))
-	alone, keys := fairlock.New(c, "alone"), striped.New(c, "orders", 16)
-	b.Run("fairlock", func(b *testing.B) {
-		for b.Loop() {
-			require.NoError(b, kit.Got(alone.Lock(b.Context()))(b).Release(b.Context()))
-		}
-	})
-	b.Run("striped", func(b *testing.B) {
-		for b.Loop() {
-			require.NoError(b, kit.Got(keys.Lock(b.Context(), "account:7"))(b).Release(b.Context()))
-		}
-	})
-	b.Run("Stripe", func(b *testing.B) {
-		for b.Loop() {
-			keys.Stripe("account:9007199254740993")
-		}
-	})
 }

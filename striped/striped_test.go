@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,36 +115,6 @@ func TestDoHoldsWhileItRuns(t *testing.T) {
 			return nil
 		})
 		kit.Fails(t, err, lease.ErrLost, "released elsewhere by force")
-	})
-}
-
-// A counter for each key, which only the lock of the key protects.
-func TestManyKeysOverManyClients(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		const keys, rounds = 12, 10
-		counts := make([]int, keys)
-		var all sync.WaitGroup
-		for range 3 {
-			slow := func(o *headwaiter.Options) { o.GrantLease = kit.Patience } // A busy machine loses no hold.
-			m := striped.New(kit.Dial(t, s, slow), kit.Name(t), 4, headwaiter.WithLease(3*kit.Patience))
-			for k := range keys {
-				all.Go(func() {
-					for range rounds {
-						err := m.Do(t.Context(), strconv.Itoa(k), func(context.Context) error {
-							counts[k]++
-							return nil
-						})
-						if err != nil {
-							t.Error(err)
-						}
-					}
-				})
-			}
-		}
-		kit.All(t, &all)
-		for _, n := range counts {
-			require.Equal(t, 3*rounds, n)
-		}
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/notify"
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
@@ -90,24 +89,6 @@ func gather(b *testing.B, n int, call func(ctx context.Context), there func() in
 	return g
 }
 
-// What a renewal costs in a batch of as many as there can be.
-func BenchmarkRenewals(b *testing.B) {
-	c := benchClient(b)
-	var batch []renewable
-	for i := range renewBatch {
-		q := benchQueue(c, i)
-		l := must.Got(q.Acquire(b.Context()))(b)
-		defer func() { require.NoError(b, l.Release(context.Background())) }()
-		batch = append(batch, q.shareOf(l).hold)
-	}
-	require.Len(b, batch, renewBatch)
-	b.ReportAllocs()
-	for b.Loop() {
-		c.renewals.renew(c.servers.Single(), batch, conn.Acks{})
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/renewBatch, "ns/renewal")
-}
-
 // What a lock and its release cost that nobody contends for.
 func BenchmarkCycle(b *testing.B) {
 	q := benchQueue(benchClient(b), 0)
@@ -183,63 +164,6 @@ func BenchmarkTell(b *testing.B) {
 			for b.Loop() {
 				tellAll(ctx, w, h, now)
 			}
-		})
-	}
-}
-
-// What a hand-off takes to a client that waits for 5,000 other names, whose looks go together, and one by one.
-func BenchmarkHandOffBesideWaits(b *testing.B) {
-	const names = 5_000
-	alone := *lua.Fairlock
-	alone.Checks = nil
-	for _, x := range []struct {
-		looks string
-		p     *lua.Protocol
-	}{{"together", lua.Fairlock}, {"alone", &alone}} {
-		b.Run(x.looks, func(b *testing.B) {
-			s := redistest.Start(b)
-			var all [2]*Client
-			for i := range all {
-				var err error
-				all[i], err = Dial(Options{Redis: s.Option()})
-				require.NoError(b, err)
-				defer func() { _ = all[i].Shutdown(context.Background()) }() // Thousands of calls give up.
-			}
-			holder, c := all[0], all[1]
-			ctx, cancel := context.WithCancel(b.Context())
-			var calls sync.WaitGroup
-			defer calls.Wait()
-			defer cancel()
-			for i := range names {
-				_, err := holder.Queue(x.p, strconv.Itoa(i), Terms{Lease: lease.DefaultLease}).Acquire(ctx)
-				require.NoError(b, err)
-				calls.Go(func() { _, _ = c.Queue(x.p, strconv.Itoa(i), Terms{Lease: lease.DefaultLease}).Acquire(ctx) })
-			}
-			for c.Stats().Subscribes < names {
-				runtime.Gosched()
-			}
-			<-time.After(5 * time.Second) // The looks after asks and subscriptions are over.
-			q, next := benchQueue(holder, names), benchQueue(c, names)
-			got := make(chan *lease.Lease)
-			looks, began := c.Stats().Checks, time.Now()
-			for b.Loop() {
-				b.StopTimer()
-				held, err := q.Acquire(ctx)
-				require.NoError(b, err)
-				calls.Go(func() { l, _ := next.Acquire(ctx); got <- l })
-				for waiting := 0; waiting == 0; {
-					info, err := q.Inspect(ctx)
-					require.NoError(b, err)
-					waiting = info.Waiting
-				}
-				b.StartTimer()
-				require.NoError(b, held.Release(ctx))
-				l := <-got
-				b.StopTimer()
-				l.Unlock()
-				b.StartTimer()
-			}
-			b.ReportMetric(float64(c.Stats().Checks-looks)/time.Since(began).Seconds(), "looks/s")
 		})
 	}
 }

@@ -86,31 +86,6 @@ func TestAReleaseThatTheServerRefusesUntilTheEndSaysSo(t *testing.T) {
 	})
 }
 
-func TestAQueuedCallWaitsForAServerThatRefusesForAMomentAndANewOneForReplicas(t *testing.T) {
-	refusing(t, func(t *testing.T, s *redistest.Embedded, refusal string, mine, theirs *Client) {
-		l := must.Got(queueOf(mine, "name").Acquire(t.Context()))(t)
-		queued := acquire(t.Context(), queueOf(theirs, "name"))
-		synctest.Wait()
-		begun := time.Now()
-		refuse(s, refusal)
-		time.AfterFunc(4*time.Second, func() { refuse(s, "") }) // Longer than from one look to the next.
-		fresh, err := queueOf(mine, "fresh").Acquire(t.Context())
-		if refusal == refusals["MISCONF"] {
-			require.ErrorContains(t, err, refusal[1:])
-			require.Equal(t, begun, time.Now(), "a full disk lasts")
-		} else {
-			require.NoError(t, err, "replicas come back")
-			require.GreaterOrEqual(t, time.Since(begun), 4*time.Second)
-			require.NoError(t, fresh.Release(t.Context()))
-		}
-		time.Sleep(4*time.Second - time.Since(begun) + calls.LongestBackoff) // Of the bubble.
-		require.NoError(t, l.Release(t.Context()))
-		next := <-queued
-		require.NotNil(t, next, "it has kept its place")
-		require.NoError(t, next.Release(t.Context()))
-	})
-}
-
 // The next call follows the Unlock that is refused (R1). It does not wait for as long as that is.
 func TestACallBehindAnUnlockThatAFullDiskHoldsUpFailsAtOnce(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {

@@ -43,7 +43,7 @@ type flags struct {
 	died, fills                      string
 	held                             time.Duration
 	arrival                          float64
-	processes, ring                  bool
+	processes                        bool
 	standard                         bool
 }
 
@@ -60,7 +60,6 @@ func (f *flags) define(set *flag.FlagSet, standard []string) {
 	set.IntVar(&f.rounds, "rounds", 3, "rounds of each work; medians of them are reported")
 	set.DurationVar(&f.slice, "slice", time.Second, "how long each work is measured in a round")
 	set.DurationVar(&f.floorSlice, "floor-slice", 0, "how long each floor is measured around it (default as the work)")
-	set.BoolVar(&f.ring, "ring", false, "compare W4 and W4h too with a message that goes round as many goroutines as there are clients")
 	set.DurationVar(&f.within, "within", 0, "how long the run may take, about: towards its end pairs have fewer rounds, and scenes are played once (default: no end)")
 	set.StringVar(&f.redis, "redis", "", "URL of a server of yours (default: start redis-server on a free port of loopback). It is loaded as much as it can be, save with -arrival; all keys expire, no setting is changed and no connection killed")
 	set.StringVar(&f.lines, "json", "", "file for the lines of JSON; - is standard output")
@@ -200,7 +199,6 @@ func (f *flags) choose() error {
 	for i := range f.works {
 		w := &f.works[i]
 		w.Arrival = f.arrival
-		w.Ring = f.ring && strings.HasPrefix(w.ID, "W4")
 		if w.ID == "W4" {
 			w.Hold = f.held
 			if f.processes {

@@ -25,7 +25,7 @@ const (
 
 // finders are the words for who found a bug.
 var finders = map[string]string{
-	"spec":       "the search through the specification",
+	"spec":       "a TLA+ specification, which the search has replaced",
 	"search":     "the search through the shipped core",
 	"simulation": "seeded worlds",
 	"model":      "scripts compared with models",

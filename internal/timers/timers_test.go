@@ -238,19 +238,3 @@ func TestTheAgendaKeepsEveryAppointment(t *testing.T) {
 		require.False(t, slices.ContainsFunc(all[:], func(e *Timer) bool { return e.index != 0 }))
 	})
 }
-
-// What a timer costs, made and taken back, among ten thousand.
-func BenchmarkTimers(b *testing.B) {
-	timers := New(func() {})
-	defer timers.Stop()
-	later := time.Now().Add(time.Hour)
-	for i := range 10_000 {
-		timers.Before(&Timer{Target: Func(func(time.Time) {})}, later.Add(time.Duration(i)*time.Millisecond))
-	}
-	e := &Timer{Target: Func(func(time.Time) {})}
-	b.ReportAllocs()
-	for b.Loop() {
-		timers.Before(e, later.Add(5*time.Second))
-		timers.Remove(e)
-	}
-}

@@ -3,7 +3,6 @@
 package crowd
 
 import (
-	"fmt"
 	"os"
 	"syscall"
 	"testing"
@@ -24,55 +23,6 @@ const limit = 30 * time.Second
 func TestMain(m *testing.M) {
 	Main()
 	leaks.Main(m)
-}
-
-func TestACrowdTakesItsTurns(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	c := Start(t, Plan{Addr: s.Addr(), Names: []string{"a", "b"}, Clients: 2, Waiters: 3, Lease: 10 * time.Second})
-	held := c.Await(Held, 12, limit)
-	tokens, clients := map[uint64]bool{}, map[string]bool{}
-	for _, e := range held {
-		clients[e.Client] = true
-		if e.Name == "a" {
-			tokens[e.Token] = true
-		}
-	}
-	require.Len(t, tokens, 6)
-	require.Len(t, clients, 2)
-	for _, e := range c.Await(Released, 12, limit) {
-		require.Empty(t, e.Error)
-	}
-}
-
-func TestACrowdKeepsItsHoldsUntilItIsToldToReleaseThem(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	c := Start(t, Plan{Addr: s.Addr(), Names: []string{"a", "b"}, Clients: 1, Waiters: 1, Lease: 10 * time.Second, Keep: true})
-	c.Await(Held, 2, limit)
-	c.Release()
-	for _, e := range c.Await(Released, 2, limit) {
-		require.Empty(t, e.Error)
-	}
-}
-
-func TestACrowdOfAnyKindHoldsAndReleases(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	for _, p := range []Plan{
-		{Kind: Lock}, {Kind: Reentrant}, {Kind: Semaphore, Permits: 5, N: 3}, {Kind: Semaphore, Permits: 1}, {Kind: Read}, {Kind: Write},
-		{Kind: Election},
-	} {
-		p.Addr, p.Names, p.Clients, p.Waiters, p.Lease = s.Addr(), []string{t.Name() + p.Kind + fmt.Sprint(p.N)}, 2, 2, 10*time.Second
-		c := Start(t, p)
-		c.Await(Held, 4, limit)
-		for _, e := range c.Await(Released, 4, limit) {
-			require.Empty(t, e.Error, "%+v", p)
-		}
-		c.Kill()
-	}
-	c := Start(t, Plan{Addr: s.Addr(), Kind: Semaphore, Names: []string{"none"}, Clients: 1, Waiters: 1, Lease: time.Second})
-	require.Contains(t, c.Await(Failed, 1, limit)[0].Error, "a semaphore of 0 permits")
 }
 
 func TestAStoppedCrowdLooksAtItsHoldsWhenItGoesOn(t *testing.T) {

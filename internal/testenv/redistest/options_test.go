@@ -2,8 +2,6 @@ package redistest
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"os"
 	"strconv"
 	"strings"
@@ -35,46 +33,6 @@ func mustConnect(t *testing.T, o rueidis.ClientOption, changes ...func(*rueidis.
 	return must.Got(connect(t, o, changes...))(t)
 }
 
-func TestAPasswordIsAskedFor(t *testing.T) {
-	t.Parallel()
-	s := Start(t, WithPassword("secret"))
-	require.ErrorContains(t, must.Err(connect(t, s.Option(), func(o *rueidis.ClientOption) { o.Password = "" })), "NOAUTH")
-	require.NoError(t, run(t, mustConnect(t, s.Option()), "SET", "a", "1").Error())
-	require.Equal(t, "1", s.Text("GET", "a"))
-	s.ResetStats()
-	s.Do("GET", "a")
-	require.Empty(t, s.CommandStats(), "logging in is one of the commands of the test itself")
-	s.Restart()
-	require.Nil(t, s.Do("GET", "a"))
-}
-
-func TestAUserHasItsRightsAndTheTestHasAll(t *testing.T) {
-	t.Parallel()
-	s := Start(t, WithUser("bob", "secret", "~mine:*", "+get", "+set", "+hello"))
-	client := mustConnect(t, s.Option())
-	require.NoError(t, run(t, client, "SET", "mine:a", "1").Error())
-	require.ErrorContains(t, run(t, client, "SET", "yours:a", "1").Error(), "NOPERM")
-	require.ErrorContains(t, run(t, client, "DEL", "mine:a").Error(), "NOPERM")
-	s.Do("SET", "yours:a", "1")
-	require.ElementsMatch(t, []string{"mine:a", "yours:a"}, s.Keys())
-	_, err := connect(t, s.Option(), func(o *rueidis.ClientOption) { o.Username, o.Password = "", "" })
-	require.ErrorContains(t, err, "NOAUTH", "nobody is let in as the default user by mistake")
-}
-
-func TestAServerWithTLSSpeaksNothingElse(t *testing.T) {
-	t.Parallel()
-	s := Start(t, WithTLS(NewCertificates(t)))
-	require.NoError(t, run(t, mustConnect(t, s.Option()), "SET", "a", "1").Error())
-	require.Equal(t, "1", s.Text("GET", "a"))
-	require.Empty(t, s.Option().TLSConfig.Certificates, "this one asks for none")
-
-	require.Error(t, must.Err(connect(t, s.Option(), func(o *rueidis.ClientOption) { o.TLSConfig = nil })))
-	_, err := connect(t, s.Option(), func(o *rueidis.ClientOption) { o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12} })
-	require.ErrorAs(t, err, new(x509.UnknownAuthorityError))
-	s.Restart()
-	require.Equal(t, "PONG", s.Do("PING"))
-}
-
 func TestAServerCanAskClientsForACertificate(t *testing.T) {
 	t.Parallel()
 	s := Start(t, WithTLS(NewCertificates(t)), WithClientCertificates())
@@ -93,21 +51,6 @@ func TestASocketIsTheOnlyWayToAServerThatListensOnOne(t *testing.T) {
 	require.Equal(t, "0", s.List("CONFIG", "GET", "port")[1])
 	s.Restart()
 	require.Empty(t, s.Keys())
-}
-
-func TestCommandsThatWereTakenAwayAreUnknownToClients(t *testing.T) {
-	t.Parallel()
-	s := Start(t, WithoutCommands("config", "CLIENT"))
-	client := mustConnect(t, s.Option())
-	for _, command := range [][]string{{"CONFIG", "GET", "port"}, {"CLIENT", "ID"}} {
-		require.ErrorContains(t, run(t, client, command...).Error(), "unknown command")
-		require.NoError(t, must.Err(s.Try(command...)))
-	}
-	s.ResetStats()
-	s.Do("CONFIG", "GET", "port")
-	require.NoError(t, run(t, client, "PING").Error())
-	require.NoError(t, run(t, client, "ECHO", "a").Error())
-	require.Equal(t, map[string]int64{"echo": 1}, s.CommandStats())
 }
 
 func TestAServerWithoutRESP3IsUsable(t *testing.T) {

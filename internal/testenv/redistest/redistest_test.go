@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -20,7 +18,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
-	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 )
 
 // TestMain sees to it that no goroutine stays. Those of rueidis' client of a cluster end up to five seconds
@@ -46,31 +43,6 @@ func dial(t *testing.T, s Backend) rueidis.Client {
 // run sends one command through a client of the test.
 func run(t *testing.T, client rueidis.Client, args ...string) rueidis.RedisResult {
 	return client.Do(t.Context(), client.B().Arbitrary(args...).Build())
-}
-
-func TestRepliesKeepTheirTypes(t *testing.T) {
-	t.Parallel()
-	Each(t, func(t *testing.T, s Backend) {
-		require.Equal(t, "OK", s.Do("SET", "a", "1"))
-		require.Equal(t, int64(1), s.Int("GET", "a"))
-		require.Nil(t, s.Do("GET", "none"))
-		require.Empty(t, s.Text("GET", "none"))
-		require.Equal(t, "line\r\nline", s.Text("ECHO", "line\r\nline"))
-		require.Equal(t, int64(2), s.Do("RPUSH", "l", "x", ""))
-		require.Equal(t, []string{"x", ""}, s.List("LRANGE", "l", "0", "-1"))
-		require.Equal(t, []any{int64(1), nil, []any{"b"}}, s.Do("EVAL", "return {1, false, {'b'}}", "0"))
-		_, err := s.Try("HGET", "a", "b")
-		require.ErrorAs(t, err, new(ReplyError))
-		require.ErrorContains(t, err, "WRONGTYPE")
-	})
-}
-
-func TestAServerIsReachedByItsOption(t *testing.T) {
-	t.Parallel()
-	Each(t, func(t *testing.T, s Backend) {
-		require.NoError(t, run(t, dial(t, s), "SET", "a", "1").Error())
-		require.Equal(t, "1", s.Text("GET", "a"))
-	})
 }
 
 func TestStatisticsCountTheCommandsOfOthersAlsoInScripts(t *testing.T) {
@@ -170,44 +142,6 @@ func TestAnEmbeddedServerFindsItsPortFreeWhileProcessesStart(t *testing.T) {
 	starting.Wait()
 }
 
-func TestKeysExpireByTheClock(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := Bubble(t)
-		require.NoError(t, run(t, dial(t, s), "SET", "a", "1", "PX", "10000").Error())
-		before := s.List("TIME")
-		synctime.Pass(9 * time.Second)
-		require.Equal(t, int64(1000), s.Int("PTTL", "a"))
-		synctime.Pass(time.Second)
-		require.Zero(t, s.Int("EXISTS", "a"))
-		require.NotEqual(t, before, s.List("TIME"))
-	})
-}
-
-func TestABubbleHasSubscriptionsAndRestarts(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := Bubble(t)
-		client := dial(t, s)
-		ctx, cancel := context.WithCancel(t.Context())
-		confirmed, heard, done := make(chan struct{}), make(chan string, 1), make(chan struct{})
-		ctx = rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) { confirmed <- struct{}{} })
-		go func() {
-			defer close(done)
-			_ = client.Receive(ctx, client.B().Subscribe().Channel("c").Build(), func(m rueidis.PubSubMessage) {
-				heard <- m.Message
-			})
-		}()
-		<-confirmed
-		s.Restart()
-		<-confirmed // It subscribes again by itself.
-		require.Equal(t, int64(1), s.Int("PUBLISH", "c", "hello"))
-		require.Equal(t, "hello", <-heard)
-		cancel()
-		<-done
-	})
-}
-
 func TestDroppedMessagesLookDelivered(t *testing.T) {
 	t.Parallel()
 	s := Mini(t)
@@ -219,25 +153,6 @@ func TestDroppedMessagesLookDelivered(t *testing.T) {
 	require.Equal(t, int64(1), n)
 	require.Equal(t, int64(0), publish(), "only two were to be dropped, and nobody listens")
 	require.Equal(t, 2, s.Dropped())
-}
-
-func TestAFailingServerAnswersWithTheError(t *testing.T) {
-	t.Parallel()
-	s := Mini(t)
-	s.Fail("LOADING Redis is loading the dataset in memory")
-	require.EqualError(t, must.Err(s.Try("GET", "a")), "LOADING Redis is loading the dataset in memory")
-	s.Fail("")
-	require.Nil(t, s.Do("GET", "a"))
-}
-
-func TestArgumentsOverrideTheDefaults(t *testing.T) {
-	t.Parallel()
-	s := Start(t, WithArgs("--appendonly", "yes", "--appendfsync", "always"), WithArgs("--user", "bob", "on", "nopass", "~*", "+get"))
-	s.Do("SET", "a", "1")
-	s.Restart()
-	require.Equal(t, "1", s.Text("GET", "a"), "the append-only file was to keep it")
-	require.Contains(t, s.List("ACL", "USERS"), "bob")
-	require.Equal(t, "OK", s.Do("DEBUG", "SLEEP", "0"))
 }
 
 func TestAStoppedServerGoesOnWhereItWas(t *testing.T) {

@@ -190,26 +190,6 @@ func TestALatchInTrouble(t *testing.T) {
 	})
 }
 
-// It tells what was left when it counted, also where that answer was lost and others have counted since.
-func TestACountDownWhoseAnswerIsLostCountsOnce(t *testing.T) {
-	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
-		first := countdown.New(kit.Dial(t, s, kit.Through(p)), kit.Name(t))
-		second := countdown.New(kit.Dial(t, s), kit.Name(t))
-		require.NoError(t, kit.Err(second.TrySetCount(t.Context(), 4)))
-		require.NoError(t, kit.Err(second.CountDown(t.Context()))) // From here on the server knows the script.
-		p.LoseReplies(1, kit.Runs(lua.LatchDown.Script))
-		p.Refuse()
-		call := kit.Go(func() (int64, error) { return first.CountDown(t.Context()) })
-		kit.LostReplies(t, p.Faults, 1)
-		left := kit.Got(second.CountDown(t.Context()))(t)
-		require.EqualValues(t, 1, left)
-		p.Heal()
-		require.EqualValues(t, 2, call.Value(t))
-		left = kit.Got(second.Count(t.Context()))(t)
-		require.EqualValues(t, 1, left)
-	})
-}
-
 // A barrier at which parties meet, of whom some give up; whoever finds it broken resets it.
 func TestABarrierInTrouble(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {

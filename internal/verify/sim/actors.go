@@ -9,9 +9,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/option"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/redlock"
-	"github.com/headwaiter/headwaiter/reentrant"
-	"github.com/headwaiter/headwaiter/rwlock"
-	"github.com/headwaiter/headwaiter/semaphore"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -78,37 +75,21 @@ func (a *actor) do(c *headwaiter.Client, s Step) *Call {
 func (a *actor) hold(ctx context.Context, c *headwaiter.Client, call Call) *Call {
 	w, s := a.world, call.Step
 	noted := w.begin(call)
-	l, n, err := a.acquire(ctx, c, noted)
+	l, err := a.acquire(ctx, c, noted)
 	if err != nil {
 		w.end(noted, 0, err, a.node.isDead())
 		return noted
 	}
-	permits := n
-	if a.object.Kind != Semaphore {
-		permits = 1
-	}
-	w.hold(noted, l, permits, n, w.quirks.Ignorant)
-	if s.asks() {
-		w.asks(noted.Hold, l)
-	}
+	w.hold(noted, l, w.quirks.Ignorant)
 	over := l.Context().Done()
 	if w.quirks.Ignorant {
 		over = nil
 	}
 	a.wait(s.Hold/2, over)
-	switch s.Do {
-	case Downgrade:
-		a.downgrade(ctx, c, l, noted.Hold)
-	case Enter:
-		a.enter(c, l)
-	case Proclaim:
+	if s.Do == Proclaim {
 		a.proclaim(c, l, noted)
 	}
 	a.wait(s.Hold/2, over)
-	if a.moves(s) {
-		a.move(l, noted)
-		return noted
-	}
 	if noted.Hold.Unlocked = s.unlocks(); noted.Hold.Unlocked {
 		l.Unlock()
 		w.released(noted.Hold, l, nil)
@@ -123,9 +104,6 @@ func (a *actor) hold(ctx context.Context, c *headwaiter.Client, call Call) *Call
 // unlocks reports whether a hold ends with an Unlock, as some do.
 func (s Step) unlocks() bool { return s.After/time.Microsecond%3 == 0 }
 
-// asks reports whether the holder wants to be told when somebody waits, as some do.
-func (s Step) asks() bool { return s.After/time.Microsecond%4 == 1 }
-
 // wait waits for some time, the end of a hold, or peace.
 func (a *actor) wait(d time.Duration, over <-chan struct{}) {
 	select {
@@ -135,106 +113,35 @@ func (a *actor) wait(d time.Duration, over <-chan struct{}) {
 	}
 }
 
-// acquire makes a call that holds, and returns how many permits it got.
-func (a *actor) acquire(ctx context.Context, c *headwaiter.Client, noted *Call) (*lease.Lease, int64, error) {
+// acquire makes a call that holds.
+func (a *actor) acquire(ctx context.Context, c *headwaiter.Client, noted *Call) (*lease.Lease, error) {
 	s := noted.Step
-	lasts := a.terms(s)
-	if noted.Final {
-		everybody := option.Set(func(t *waitqueue.Terms) { t.QueueLimit = 0 })
-		lasts = option.Join([]option.Every{lasts, everybody})
+	lasts, key := a.terms(s), name(a.plan.Object)
+	var m interface {
+		Lock(ctx context.Context) (*lease.Lease, error)
+		TryLock(ctx context.Context) (*lease.Lease, error)
 	}
-	call := func(f func(context.Context) (*lease.Lease, error)) (*lease.Lease, int64, error) {
-		l, err := f(ctx)
-		return l, s.Permits, err
-	}
-	key := name(a.plan.Object)
 	switch a.object.Kind {
 	case Election:
-		return call(a.campaign(c, noted))
+		return a.campaign(c, noted)(ctx)
 	case Striped:
-		return call(a.stripe(c, s))
+		return a.stripe(c, s)(ctx)
 	case Several:
-		return call(a.several(c, s))
+		return a.several(c, s)(ctx)
 	case Redlock:
-		m := redlock.New(a.node.clients(), key, a.object.voting(lasts)...)
-		if s.Do == Try {
-			return call(m.TryLock)
-		}
-		return call(m.Lock)
-	case Mutex, Cohort:
-		m := fairlock.New(c, key, lasts, fairlock.WithCohort(a.object.Cohort), fairlock.WithKeep(a.object.Keep))
-		if s.Do == Try {
-			return call(m.TryLock)
-		}
-		return call(m.Lock)
-	case Reentrant:
-		m := reentrant.New(c, key, lasts)
-		if s.Do == Try {
-			return call(m.TryLock)
-		}
-		return call(m.Lock)
-	case RWLock:
-		m := rwlock.New(c, key, lasts)
-		return call(map[Verb]func(context.Context) (*lease.Lease, error){
-			Lock: m.Lock, Try: m.TryLock, Read: m.RLock, TryRead: m.TryRLock, Downgrade: m.Lock,
-		}[s.Do])
+		m = redlock.New(a.node.clients(), key, a.object.voting(lasts)...)
+	default:
+		m = fairlock.New(c, key, lasts)
 	}
-	m := semaphore.New(c, key, a.object.Size, lasts)
-	switch s.Do {
-	case Try:
-		l, err := m.TryAcquire(ctx, s.Permits)
-		return l, s.Permits, err
-	case Drain:
-		return m.Drain(ctx)
+	if s.Do == Try {
+		return m.TryLock(ctx)
 	}
-	l, err := m.Acquire(ctx, s.Permits)
-	return l, s.Permits, err
+	return m.Lock(ctx)
 }
 
 // terms are what an actor asks for, of any primitive.
 func (a *actor) terms(s Step) option.Every {
 	return option.Set(func(t *waitqueue.Terms) {
-		t.Lease, t.MaxHold, t.Priority, t.QueueLimit = a.object.Lease, a.object.MaxHold, s.Priority, a.object.Limit
+		t.Lease, t.MaxHold, t.Priority = a.object.Lease, a.object.MaxHold, s.Priority
 	})
-}
-
-// downgrade goes on for reading.
-func (a *actor) downgrade(ctx context.Context, c *headwaiter.Client, l *lease.Lease, hold *Hold) {
-	m := rwlock.New(c, name(a.plan.Object), a.terms(Step{}))
-	a.world.lowered(hold) // From the moment of the call others may read.
-	_ = m.Downgrade(ctx, l)
-}
-
-// enter takes a lock again that is held, and holds the inner lease for a moment.
-func (a *actor) enter(c *headwaiter.Client, l *lease.Lease) {
-	m := reentrant.New(c, name(a.plan.Object), a.terms(Step{}))
-	if l.Context().Err() != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(l.Context(), time.Millisecond)
-	defer cancel()
-	inner, err := m.Lock(ctx)
-	switch {
-	case err != nil && l.Context().Err() == nil:
-		a.world.violate("actor %d: to enter a hold again failed: %v", a.id, err)
-	case err != nil:
-		return
-	case inner.Token() != l.Token():
-		a.world.violate("actor %d: entered again with token %d instead of %d", a.id, inner.Token(), l.Token())
-	}
-	a.wait(time.Millisecond, l.Context().Done())
-	if n := m.HoldCount(l.Context()); n != 2 && l.Context().Err() == nil {
-		a.world.violate("actor %d: %d leases on a hold that was entered twice", a.id, n)
-	}
-	ctx, cancel = context.WithTimeout(context.Background(), releaseTime)
-	defer cancel()
-	err = inner.Release(ctx)
-	if err != nil && l.Context().Err() == nil {
-		a.world.violate("actor %d: the inner release failed: %v", a.id, err)
-	}
-}
-
-// writes reports whether a step keeps everybody else out.
-func writes(k Kind, v Verb) bool {
-	return k != Semaphore && k != RWLock || k == RWLock && (v == Lock || v == Try || v == Downgrade)
 }

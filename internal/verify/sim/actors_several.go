@@ -40,7 +40,7 @@ func (a *actor) names(parts Parts) (names []string) {
 
 // stripe takes the lock that one of several keys is hashed to, another key each time.
 func (a *actor) stripe(c *headwaiter.Client, s Step) func(context.Context) (*lease.Lease, error) {
-	m := striped.New(c, name(a.plan.Object), int(a.object.Size), a.terms(s), fairlock.WithKeep(a.object.Keep))
+	m := striped.New(c, name(a.plan.Object), int(a.object.Size), a.terms(s))
 	wanted, key := a.names(s.Parts)[0], ""
 	for n := a.id; ; n++ {
 		if key = fmt.Sprint("key ", n); m.Stripe(key) == wanted {
@@ -77,7 +77,7 @@ func (a *actor) each(ctx context.Context, c *headwaiter.Client, call Call) *Call
 			w.end(calls[i], 0, o.Err, a.node.isDead())
 			continue
 		}
-		w.hold(calls[i], o.Lease, 1, 1, w.quirks.Ignorant)
+		w.hold(calls[i], o.Lease, w.quirks.Ignorant)
 		held, leases = append(held, calls[i]), append(leases, o.Lease)
 	}
 	if len(held) == 0 {

@@ -1,5 +1,7 @@
-// Package sim is the seeded simulation: several clients of all primitives on an embedded server, those of a Redlock on
-// several, in a bubble of testing/synctest, with faults, and a judge who reads the history afterwards.
+// Package sim is the seeded simulation: several clients on an embedded server, those of a Redlock on several, in a
+// bubble of testing/synctest, with faults, and a judge who reads the history afterwards. It is there for the shell of the
+// client, its connections, and what is built on several locks or servers. What the core decides about one name, alone or
+// with cohorts, kept holds, permits and hand-overs, internal/verify/explore goes through whole.
 //
 // A seed gives a [Plan]: who does what, with which pauses, and which faults come when. [Run] plays it in a
 // world where hours cost nothing, heals everything, sees that everybody who is alive gets in, closes the
@@ -15,7 +17,6 @@
 //	history.go           what they saw
 //	votes.go             what several servers are for: one of them may fail
 //	judge*.go            whether that was as promised
-//	trace.go             what scripts did and holders believed, for internal/verify/spec/traces
 //	leave.go             clients that close while they make calls
 //	run.go, report.go    the whole of it, and how it is told
 //
@@ -30,17 +31,12 @@
 //	token       unique, and rising with the order of the holds; those that the server writes rise too. Not judged where
 //	            the clock went back and what was known of tokens was lost as well
 //	overtaken   nobody passes one who waits for certain, unless a fault of that one explains it
-//	            within a client that passes a hold on, nobody is passed by a call of his own client, nor by more of
-//	            others than a hold may be passed on
 //	released    no release succeeds of what the server had forgotten
 //	leads       observers see leaders that there are, with what they have proclaimed, tokens that never fall, each
 //	            change in time where nothing is wrong, and nobody in the end
 //	idle        without a fault, what is free goes at once to who waits for it
-//	untold      a holder that asks is told that somebody waits: within a hand-off where nothing is wrong, with the next
-//	            renewal where messages alone are, and not where nobody waits
 //	passed      no latch is passed that is closed, and every count counts once
 //	not all     a generation of a barrier is for all or none, with indexes that differ, after its action
-//	refused     no call finds a queue full that is not
 //	impatient   a call returns soon after its context has ended
 //	error       only errors that a fault explains
 //	stuck       after the healing everybody alive gets in, within a lease and slack

@@ -27,8 +27,6 @@ func Storm(seed uint64, times int, only ...Kind) Plan {
 	}
 	d.clients()
 	d.objects()
-	d.limits(seed)
-	d.keeps(seed)
 	d.bounds(seed)
 	d.actors()
 	for range times {
@@ -91,13 +89,9 @@ func (d *draw) objects() {
 				d.plan.Apart = d.some(0, o.Lease/8) // All of them within a lease.
 			}
 			return
-		case Cohort:
-			o.Cohort, o.MaxHold = pick(d, 1, 2, 3, 64), 0
 		case Striped, Several:
 			o.Size = int64(2 + d.IntN(2))
 			o.Bound = pick(d, time.Second, 100*time.Millisecond)
-		case Semaphore:
-			o.Size = int64(2 + d.IntN(3))
 		case Latch:
 			o.Size = int64(1 + d.IntN(8))
 		case Barrier:
@@ -107,28 +101,8 @@ func (d *draw) objects() {
 	}
 }
 
-// limits draws how many may wait, by a chance of its own: what else a seed has is what it was without.
-func (d *draw) limits(seed uint64) {
-	own := rand.New(rand.NewPCG(seed, 0x66756c6c))
-	for i := range d.plan.Objects {
-		if o := &d.plan.Objects[i]; slices.Contains([]Kind{Mutex, Cohort, Reentrant, RWLock, Semaphore}, o.Kind) && own.IntN(3) == 0 {
-			o.Limit = 1 + own.IntN(3)
-		}
-	}
-}
-
-// keeps draws for how long clients keep locks between two calls, by a chance of its own too.
-func (d *draw) keeps(seed uint64) {
-	own := rand.New(rand.NewPCG(seed, 0x6b656570))
-	for i := range d.plan.Objects {
-		if o := &d.plan.Objects[i]; (o.Kind == Cohort || o.Kind == Striped) && o.MaxHold == 0 && own.IntN(2) == 0 {
-			o.Keep = []time.Duration{20 * time.Millisecond, 500 * time.Millisecond, time.Minute}[own.IntN(3)]
-		}
-	}
-}
-
-// bounds draws short bounds of calls for several names, and maxima of their holds, by a chance of its own too. A bound has to
-// be many round trips.
+// bounds draws short bounds of calls for several names, and maxima of their holds, by a chance of its own: what else
+// a seed has is what it was without. A bound has to be many round trips.
 func (d *draw) bounds(seed uint64) {
 	own := &draw{Rand: rand.New(rand.NewPCG(seed, 0x626f756e6473))}
 	var far time.Duration
@@ -169,20 +143,13 @@ func (d *draw) actors() {
 }
 
 func (d *draw) step(o Object) Step {
-	s := Step{After: d.some(0, 800*time.Millisecond), Permits: 1}
+	s := Step{After: d.some(0, 800*time.Millisecond)}
 	if d.one(4) {
 		s.Patience, s.Cancel = d.some(100*time.Microsecond, 3*time.Second), d.one(2)
 	}
 	switch o.Kind {
-	case Mutex, Cohort, Redlock:
+	case Mutex, Redlock:
 		s.Do = pick(d, Lock, Lock, Lock, Try)
-	case Reentrant:
-		s.Do = pick(d, Lock, Enter, Enter, Try)
-	case RWLock:
-		s.Do = pick(d, Lock, Read, Read, TryRead, Try, Downgrade)
-	case Semaphore:
-		s.Do = pick(d, Lock, Lock, Lock, Lock, Try, Drain)
-		s.Permits = 1 + d.Int64N(o.Size)
 	case Election:
 		s.Do = pick(d, Lock, Proclaim)
 	case Striped:

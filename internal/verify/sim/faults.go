@@ -11,9 +11,6 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/redlock"
-	"github.com/headwaiter/headwaiter/reentrant"
-	"github.com/headwaiter/headwaiter/rwlock"
-	"github.com/headwaiter/headwaiter/semaphore"
 )
 
 // FaultKind is what goes wrong.
@@ -173,10 +170,8 @@ func each(ds []*faults.Dialer, do func(*faults.Dialer)) {
 // endings are what the names of an object's keys end with.
 func endings(k Kind) []string {
 	switch k {
-	case Mutex, Cohort, Reentrant, Election, Striped, Several, Redlock:
+	case Mutex, Election, Striped, Several, Redlock:
 		return []string{"", ":queue", ":suspects"}
-	case RWLock, Semaphore:
-		return []string{"", ":queue", ":suspects", ":holders"}
 	case Latch:
 		return []string{""}
 	}
@@ -276,7 +271,7 @@ func (w *world) force(i, part int, o Object) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	switch o.Kind {
-	case Mutex, Cohort, Striped, Several:
+	case Mutex, Striped, Several:
 		_, _ = fairlock.New(w.operator, o.name(i, part)).ForceRelease(ctx, 0)
 	case Redlock:
 		var clients []*headwaiter.Client
@@ -289,18 +284,6 @@ func (w *world) force(i, part int, o Object) {
 		_, _ = redlock.New(clients, name(i)).ForceRelease(ctx, 0)
 	case Election:
 		_, _ = election.New(w.operator, name(i)).ForceRelease(ctx, 0)
-	case Reentrant:
-		_, _ = reentrant.New(w.operator, name(i)).ForceRelease(ctx, 0)
-	case RWLock:
-		m := rwlock.New(w.operator, name(i))
-		if info, err := m.Inspect(ctx); err == nil && info.Held {
-			_, _ = m.ForceReleaseHolder(ctx, info.Holder)
-		}
-	case Semaphore:
-		s := semaphore.New(w.operator, name(i), o.Size)
-		if info, err := s.Inspect(ctx); err == nil && info.Held {
-			_, _ = s.ForceRelease(ctx, info.Holder.Token)
-		}
 	}
 }
 

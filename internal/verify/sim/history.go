@@ -38,20 +38,13 @@ func (c *Call) parts() Parts { return c.Step.Parts }
 type Hold struct {
 	Token    uint64
 	Deadline time.Duration // the last that was seen
-	Permits  int64         // of a lock for reading 1, for writing all
 	Ended    bool
 	End      time.Duration
 	Cause    error
-	Over     error         // why it had ended when it was returned, if it had
-	Lowered  time.Duration // since when it is one for reading; 0 if it was not lowered
+	Over     error // why it had ended when it was returned, if it had
 
-	Asked time.Duration // since when its holder wants to be told that somebody waits; 0: it does not
-	Told  time.Duration // when it was told; 0: it was not
-
-	client     int
 	ReleaseErr error
 	Unlocked   bool // it was given back by an Unlock, which says nothing
-	Moved      bool // it was handed over
 }
 
 // A Touch is that a fault was at work: on a client, on an object, or on everyone.
@@ -77,8 +70,7 @@ type Mark struct {
 
 // history is what happened in a world.
 type history struct {
-	began  time.Time
-	tracer *tracer // nil where nothing is traced
+	began time.Time
 
 	mu         sync.Mutex // guards the fields below, and the calls and holds in them
 	calls      []*Call
@@ -117,38 +109,17 @@ func (h *history) end(c *Call, place int64, err error, dead bool) {
 
 // hold notes the return of a call that holds, and follows the hold until it ends. Not every end is seen at
 // once: ignorant says that the caller does not look for it.
-func (h *history) hold(c *Call, l *lease.Lease, permits, place int64, ignorant bool) {
+func (h *history) hold(c *Call, l *lease.Lease, ignorant bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c.End, c.Returned, c.Place = h.now(), true, place
-	hold := &Hold{Token: l.Token(), Permits: permits, Deadline: l.Deadline().Sub(h.began), client: c.Client}
+	c.End, c.Returned = h.now(), true
+	hold := &Hold{Token: l.Token(), Deadline: l.Deadline().Sub(h.began)}
 	hold.Over = context.Cause(l.Context())
 	c.Hold = hold
-	h.tracer.believes(Holds, c.Client, hold.Token)
 	if ignorant {
 		return
 	}
 	context.AfterFunc(l.Context(), func() { h.ended(hold, l) })
-}
-
-// asks notes that a holder wants to be told when somebody waits, and when it is.
-func (h *history) asks(hold *Hold, l *lease.Lease) {
-	wanted := l.Wanted()
-	if wanted == nil {
-		return
-	}
-	h.mu.Lock()
-	hold.Asked = h.now()
-	h.mu.Unlock()
-	go func() {
-		select {
-		case <-wanted:
-			h.mu.Lock()
-			hold.Told = h.now()
-			h.mu.Unlock()
-		case <-l.Context().Done():
-		}
-	}()
 }
 
 func (h *history) ended(hold *Hold, l *lease.Lease) {
@@ -157,7 +128,6 @@ func (h *history) ended(hold *Hold, l *lease.Lease) {
 	if hold.Ended {
 		return
 	}
-	h.tracer.believes(Ends, hold.client, hold.Token)
 	hold.Ended, hold.End, hold.Cause = true, h.now(), context.Cause(l.Context())
 	hold.Deadline = l.Deadline().Sub(h.began)
 }
@@ -168,20 +138,6 @@ func (h *history) released(hold *Hold, l *lease.Lease, err error) {
 	hold.ReleaseErr = err
 	h.mu.Unlock()
 	h.ended(hold, l)
-}
-
-// moving notes that a hold is about to be handed over.
-func (h *history) moving(hold *Hold) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	hold.Moved = true
-}
-
-// lowered notes that a hold for writing is one for reading.
-func (h *history) lowered(hold *Hold) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	hold.Lowered = h.now()
 }
 
 // touch notes that a fault begins. It lasts until it is ended, if lasting, else for the moment.
@@ -225,9 +181,6 @@ func settle() { synctest.Wait() }
 func (c *Call) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v actor %d client %d object %d %v", c.Begin, c.Actor, c.Client, c.Object, c.Step.Do)
-	if c.Step.Permits > 1 {
-		fmt.Fprintf(&b, "(%d)", c.Step.Permits)
-	}
 	if c.Step.Parts != 0 {
 		fmt.Fprintf(&b, "%v", c.Step.Parts.each())
 	}
@@ -240,12 +193,6 @@ func (c *Call) String() string {
 		fmt.Fprintf(&b, " holds from %v with token %d", c.End, c.Hold.Token)
 		if c.Hold.Ended {
 			fmt.Fprintf(&b, " until %v (deadline %v): %v", c.Hold.End, c.Hold.Deadline, c.Hold.Cause)
-		}
-		if c.Hold.Moved {
-			b.WriteString("; handed over")
-		}
-		if c.Hold.Asked > 0 {
-			fmt.Fprintf(&b, "; asked at %v whether somebody waits, told at %v", c.Hold.Asked, c.Hold.Told)
 		}
 		if c.Hold.ReleaseErr != nil {
 			fmt.Fprintf(&b, "; release: %v", c.Hold.ReleaseErr)

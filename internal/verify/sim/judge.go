@@ -59,15 +59,10 @@ func judgeAll(h *history, p Plan) {
 // lock judges what one lock of an object was held by.
 func (j *judge) lock(o Object, calls []*Call, part Parts) {
 	j.holds(o, calls, part)
-	switch {
-	case o.layered():
-		j.cohorts(o, calls)
-	case o.Kind == Redlock: // Calls that come within half a round trip have any order.
-	default:
+	if o.Kind != Redlock { // Its calls that come within half a round trip have any order.
 		j.order(calls)
 	}
 	j.idle(o, calls)
-	j.wanted(o, calls)
 	if o.Kind != Redlock {
 		j.told(o, calls, part)
 	}
@@ -130,10 +125,6 @@ func (j *judge) returned(c *Call, o Object) {
 	touched := j.touched(c.Client, c.Object, c.Begin, c.End, nil) != nil
 	var ok bool
 	switch {
-	case c.Step.Do == Adopt:
-		ok = j.unadopted(c, o)
-	case errors.Is(c.Err, lease.ErrQueueFull):
-		ok = j.crowded(c, o)
 	case errors.Is(c.Err, redlock.ErrNoQuorum):
 		ok = touched && !j.enough(c.Begin-o.Lease, c.End) && (!c.Final || c.End < j.healed+slack) || j.cold(c)
 	case c.Final && o.Kind != Latch:
@@ -164,43 +155,16 @@ func (j *judge) returned(c *Call, o Object) {
 		ok = true
 	default:
 		// What does not wait may give up on a server that cannot be reached.
-		ok = touched && !slices.Contains([]Verb{Lock, Read, Enter, Downgrade, Proclaim, Each}, c.Step.Do)
+		ok = touched && !slices.Contains([]Verb{Lock, Proclaim, Each}, c.Step.Do)
 	}
 	if !ok {
 		j.violate("error: %v", c)
 	}
 }
 
-// crowded reports whether as many others as may wait did so while a call was refused, or a moment before. The dead do not
-// count, nor callers that have left, except where a fault may hide that from the server.
-func (j *judge) crowded(c *Call, o Object) bool {
-	if o.Limit == 0 || c.tries() || c.Final {
-		return false
-	}
-	touched := j.touched(c.Client, c.Object, c.Begin-aftermath, c.End, nil) != nil
-	hides := func(t *Touch) bool { return t.Kind != Die }
-	waiting := 0
-	for _, other := range j.calls {
-		if other == c || other.Object != c.Object || other.passesBy(o) || other.Begin > c.End {
-			continue
-		}
-		hidden := touched || other.Hold == nil && j.touched(other.Client, c.Object, c.Begin, c.End, hides) != nil
-		if hidden || !other.Returned && !other.Dead || other.End >= c.Begin-leaving {
-			waiting++
-		}
-	}
-	return waiting >= o.Limit
-}
-
-// leaving is how long a call that has ended may still be in the queue.
-const leaving = 100 * time.Millisecond
-
-// passesBy reports whether a call is never in the queue: a try is, for a moment, where a client may only keep the lock.
-func (c *Call) passesBy(o Object) bool { return c.tries() && o.Keep == 0 }
-
 // tries reports whether a call does not wait.
 func (c *Call) tries() bool {
-	return slices.Contains([]Verb{Try, TryRead, Drain, TryEach}, c.Step.Do)
+	return slices.Contains([]Verb{Try, TryEach}, c.Step.Do)
 }
 
 // forgot reports whether the server may have lost an object before a call returned.
@@ -229,11 +193,7 @@ func (j *judge) excused(c *Call, o Object, part Parts, at time.Duration) bool {
 		if o.Kind == Redlock && t.Single && t.Spare && j.alone(t, t.From-o.Lease, at) {
 			return false
 		}
-		// No hold outlasts its lease after the fault, as no renewal is confirmed. One that is passed on within a client was
-		// there before its call.
-		if o.layered() {
-			return at <= t.To+o.Lease+o.Lease/100 || c.Begin <= t.To && at <= c.End+o.Lease+o.Lease/100
-		}
+		// No hold outlasts its lease after the fault, as no renewal is confirmed.
 		return c.Begin <= t.To && at <= max(t.To, c.End)+o.Lease+o.Lease/100
 	})
 }
@@ -310,7 +270,7 @@ func (j *judge) losses(o Object, calls []*Call) {
 		case err != nil:
 			j.violate("release: %v", c)
 		}
-		if h.ReleaseErr == nil && !h.Unlocked && !o.layered() && o.Kind != Redlock && j.forgotten(c) {
+		if h.ReleaseErr == nil && !h.Unlocked && o.Kind != Redlock && j.forgotten(c) {
 			j.violate("released though the server had forgotten it: %v", c)
 		}
 		if err := h.ReleaseErr; err != nil && !errors.Is(err, lease.ErrLost) && !errors.Is(err, lease.ErrUnconfirmed) {

@@ -19,23 +19,14 @@ func (l line) String() string { return "\n\t" + l.Call.String() }
 func callOf(h *rules.Hold) *Call { return h.Who.(line).Call }
 
 // seen is a call as the judge of holds wants it. What its caller believed counts, whatever its deadline says.
-func (j *judge) seen(o Object, c *Call) rules.Hold {
+func (j *judge) seen(c *Call) rules.Hold {
 	h := rules.Hold{Who: line{c}, Called: c.Begin, Placed: j.settled(c), Got: c.End, Nothing: c.Hold == nil, Beyond: true, Releasing: rules.Never, Lost: rules.Never}
 	if h.Nothing {
 		return h
 	}
 	h.Token, h.Permits, h.Deadline = c.Hold.Token, 1, c.Hold.Deadline
-	h.DowngradeCall, h.Downgraded = c.Hold.Lowered, c.Hold.Lowered
 	if c.Hold.Ended {
 		h.Releasing = c.Hold.End
-	}
-	switch {
-	case o.Kind == Semaphore:
-		h.Permits = c.Hold.Permits
-	case o.Kind == RWLock && writes(o.Kind, c.Step.Do):
-		h.Permits = rules.Readers
-	case o.Kind == RWLock:
-		h.Shared = true
 	}
 	return h
 }
@@ -49,7 +40,7 @@ func (j *judge) holds(o Object, calls []*Call, part Parts) {
 		if c.Hold == nil {
 			continue
 		}
-		h := j.seen(o, c)
+		h := j.seen(c)
 		all = append(all, h)
 		switch {
 		case !c.Hold.Ended:
@@ -59,23 +50,13 @@ func (j *judge) holds(o Object, calls []*Call, part Parts) {
 		default:
 			told = append(told, h)
 		}
-		if o.layered() && moved(&h, h.Got) {
-			h.Called = 0 // What is passed on within a client is a hold that was there before its call.
-		}
 		if !j.forged(c) {
 			rising = append(rising, h)
 		}
 	}
-	limit := int64(1)
-	switch o.Kind {
-	case RWLock:
-		limit = rules.Readers
-	case Semaphore:
-		limit = o.Size
-	}
-	found := slices.Concat(all.Overlaps(limit, stands), told.Late(time.Millisecond))
+	found := slices.Concat(all.Overlaps(1, stands), told.Late(time.Millisecond))
 	if !j.turnedBack() {
-		found = append(found, rising.Tokens(limit, moved)...)
+		found = append(found, rising.Tokens(1, moved)...)
 	}
 	for _, text := range found {
 		j.violate("%s", text)
@@ -90,11 +71,8 @@ func (j *judge) overtaken(calls []*Call) map[*Call][]*Call {
 	found := map[*Call][]*Call{}
 	var holds rules.Holds
 	for _, c := range calls {
-		if c.Step.Do == Adopt {
-			continue // The turn is the hold's.
-		}
-		h := j.seen(j.plan.Objects[c.Object], c)
-		h.Token, h.Tried, h.Dead = 0, c.tries(), c.Dead // Readers who share a token are served one by one here.
+		h := j.seen(c)
+		h.Token, h.Tried, h.Dead = 0, c.tries(), c.Dead
 		holds = append(holds, h)
 	}
 	slack := 2*j.far() + j.unseen(0)

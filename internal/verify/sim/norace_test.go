@@ -4,7 +4,7 @@ package sim
 
 const (
 	// usual is how many seeds TestSeeds plays.
-	usual = 1000
+	usual = 300
 	// perKind is how many seeds TestEachKindAlone plays of each primitive.
-	perKind = 80
+	perKind = 60
 )

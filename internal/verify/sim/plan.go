@@ -12,11 +12,7 @@ type Kind int
 
 // The primitives.
 const (
-	Mutex  Kind = iota
-	Cohort      // a mutex whose holds are passed on within a client
-	Reentrant
-	RWLock
-	Semaphore
+	Mutex Kind = iota
 	Election
 	Striped
 	Several
@@ -26,7 +22,7 @@ const (
 	kinds
 )
 
-var kindNames = [kinds]string{"mutex", "cohort", "reentrant", "rwlock", "semaphore", "election", "striped", "several", "redlock", "latch", "barrier"}
+var kindNames = [kinds]string{"mutex", "election", "striped", "several", "redlock", "latch", "barrier"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -38,7 +34,6 @@ type Plan struct {
 	Seed    uint64
 	Only    []Kind        // if it was drawn for these alone
 	Storm   int           // how many times as many faults there are as usual
-	Traced  bool          // what the scripts of its first object do is noted; that is a mutex
 	Length  time.Duration // until everything is healed
 	Servers int           // one, except for Redlock
 	Polls   bool          // nobody subscribes to anything
@@ -63,16 +58,10 @@ type Object struct {
 	Kind    Kind
 	Lease   time.Duration
 	MaxHold time.Duration // 0 for none
-	Size    int64         // permits, parties, the count of the latch, stripes, or names
-	Cohort  int           // how often a hold may be passed on within a client
-	Keep    time.Duration // for how long a client keeps it between two calls; 0: not at all
+	Size    int64         // parties, the count of the latch, stripes, or names
 	Bound   time.Duration // for how long a call holds some of several names while it waits for others
-	Limit   int           // how many may wait; 0 for any number
 	Trusts  bool          // it believes a server that has just started
 }
-
-// layered reports whether calls of a client use a hold one after the other.
-func (o Object) layered() bool { return o.Cohort > 0 || o.Keep > 0 }
 
 // parts is how many locks an object has.
 func (o Object) parts() int {
@@ -93,26 +82,20 @@ type Verb int
 
 // The verbs. Which of them there are for a primitive see verbs.
 const (
-	Lock      Verb = iota // for writing, or permits
-	Try                   // the same, now or never
-	Read                  // for reading
-	TryRead               // the same, now or never
-	Downgrade             // lock for writing, then go on for reading
-	Drain                 // all permits that are free
-	Enter                 // lock, and lock again from within
-	Proclaim              // lead, and proclaim another value
-	Each                  // several names, each for itself
-	TryEach               // the same, now or never
-	Set                   // the latch
-	Down                  // count it down
-	Await                 // the latch or the barrier
-	Reset                 // the barrier
-	Adopt                 // what another has handed over; it follows from a Lock
+	Lock     Verb = iota
+	Try           // the same, now or never
+	Proclaim      // lead, and proclaim another value
+	Each          // several names, each for itself
+	TryEach       // the same, now or never
+	Set           // the latch
+	Down          // count it down
+	Await         // the latch or the barrier
+	Reset         // the barrier
 	verbs
 )
 
 var verbNames = [verbs]string{
-	"lock", "try", "read", "try read", "downgrade", "drain", "enter", "proclaim", "each", "try each", "set", "down", "await", "reset", "adopt",
+	"lock", "try", "proclaim", "each", "try each", "set", "down", "await", "reset",
 }
 
 func (v Verb) String() string { return verbNames[v] }
@@ -123,7 +106,6 @@ type Step struct {
 	Do       Verb
 	Patience time.Duration // for how long the call waits; 0 for as long as it takes
 	Cancel   bool          // it does not know that beforehand: its context is cancelled, and has no deadline
-	Permits  int64
 	Parts    Parts
 	Priority int
 	Hold     time.Duration
@@ -169,15 +151,12 @@ func (p Plan) String() string {
 		fmt.Fprintf(&b, "client %d: from %v, %v away, grant lease %v, linger %v\n", i, c.Start, c.Latency, c.GrantLease, c.Linger)
 	}
 	for i, o := range p.Objects {
-		fmt.Fprintf(&b, "object %d: %v, lease %v, at most %v, size %d, cohort %d, kept %v, bound %v, limit %d, trusts %v\n", i, o.Kind, o.Lease, o.MaxHold, o.Size, o.Cohort, o.Keep, o.Bound, o.Limit, o.Trusts)
+		fmt.Fprintf(&b, "object %d: %v, lease %v, at most %v, size %d, bound %v, trusts %v\n", i, o.Kind, o.Lease, o.MaxHold, o.Size, o.Bound, o.Trusts)
 	}
 	for i, a := range p.Actors {
 		fmt.Fprintf(&b, "actor %d of client %d on object %d:", i, a.Client, a.Object)
 		for _, s := range a.Steps {
 			fmt.Fprintf(&b, " %v+%v", s.After, s.Do)
-			if s.Permits > 1 {
-				fmt.Fprintf(&b, "(%d)", s.Permits)
-			}
 			if s.Parts != 0 {
 				fmt.Fprintf(&b, "%v", s.Parts.each())
 			}

@@ -4,7 +4,7 @@ package sim
 
 const (
 	// usual is how many seeds TestSeeds plays. With the race detector a seed takes five times as long, and races show in the first few.
-	usual = 60
+	usual = 30
 	// perKind is how many seeds TestEachKindAlone plays of each primitive.
 	perKind = 6
 )

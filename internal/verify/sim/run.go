@@ -28,7 +28,6 @@ type Result struct {
 	Faults     int
 	Recovery   time.Duration // from the healing to the last return of a waiter
 	Beyond     time.Duration // what of it was longer than a lease that was left
-	Trace      []TraceEvent  // of a plan that is traced
 	history    *history
 }
 
@@ -46,9 +45,6 @@ func Run(t testing.TB, p Plan, q Quirks) Result {
 		w.servers = append(w.servers, newServer(t, w, i))
 	}
 	w.server = w.servers[0]
-	if p.Traced {
-		w.tracer = w.newTracer()
-	}
 	w.employ()
 	var actors sync.WaitGroup
 	for i, c := range p.Clients {
@@ -80,10 +76,6 @@ func Run(t testing.TB, p Plan, q Quirks) Result {
 	}
 	left := w.leaseLeft()
 	recovery := w.recover(left+slack, &actors)
-	var trace []TraceEvent
-	if w.tracer != nil {
-		trace = w.tracer.end()
-	}
 	w.leave(lookAway)
 	w.work.Wait()
 	if q.Innocent {
@@ -91,7 +83,7 @@ func Run(t testing.TB, p Plan, q Quirks) Result {
 	}
 	judgeAll(w.history, p)
 	r := Result{
-		Plan: p, Violations: w.violations, Calls: len(w.calls), Faults: len(w.touches), Recovery: recovery, Trace: trace, history: w.history,
+		Plan: p, Violations: w.violations, Calls: len(w.calls), Faults: len(w.touches), Recovery: recovery, history: w.history,
 	}
 	for _, c := range w.calls {
 		if c.Hold != nil {
@@ -178,7 +170,7 @@ func (w *world) last(n *node, i int, o Object, do Verb, actors *sync.WaitGroup) 
 		plan: ActorPlan{Client: n.id, Object: i},
 	}
 	c := n.alive()
-	step := Step{Do: do, Permits: max(o.Size, 1)}
+	step := Step{Do: do}
 	switch o.Kind {
 	case Striped:
 		step.Parts = 1 << (n.id % o.parts())
@@ -258,11 +250,7 @@ func (w *world) leave(lookAway func()) {
 	lookAway()
 	const linger = 5 * time.Second
 	// Names are looked at once in a linger, when the last ghost is gone and the last hand-off was looked after.
-	var kept time.Duration
-	for _, o := range w.plan.Objects {
-		kept = max(kept, o.Keep)
-	}
-	time.Sleep(2*linger + ghosts + longest + kept)
+	time.Sleep(2*linger + ghosts + longest)
 	settle()
 	// Channels go with their connection, which stays as long as a client holds something: of stripes their number.
 	holds := slices.ContainsFunc(w.plan.Objects, func(o Object) bool { return o.Kind == Striped })

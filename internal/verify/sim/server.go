@@ -148,9 +148,6 @@ func (s *server) tamper(lose, late, double int, by time.Duration) {
 
 // hook sees each command before it runs, those inside scripts too. For the latter the server is locked.
 func (s *server) hook(peer *miniserver.Peer, command string, args ...string) bool {
-	if t := s.world.tracer; t != nil && t.hook(peer, command, args) {
-		return true
-	}
 	switch command {
 	case "EVAL", "EVALSHA":
 		s.set() // Once a script, as its time is read once.
@@ -242,8 +239,7 @@ func (s *server) overheard() []message {
 // lock is what the keys of a lock of the i-th object begin with.
 func (o Object) lock(i, part int) string {
 	kind := map[Kind]string{
-		Mutex: "lock", Cohort: "lock", Reentrant: "reentrant", RWLock: "rwlock", Semaphore: "semaphore", Election: "election", Striped: "lock", Several: "lock", Redlock: "redlock",
-		Latch: "latch", Barrier: "barrier",
+		Mutex: "lock", Election: "election", Striped: "lock", Several: "lock", Redlock: "redlock", Latch: "latch", Barrier: "barrier",
 	}
 	return "headwaiter:" + kind[o.Kind] + ":{" + o.name(i, part) + "}"
 }

@@ -74,25 +74,6 @@ func (w *world) client(id string) int {
 	return everyone
 }
 
-// identities are those of the clients, "" of one that has none yet.
-func (w *world) identities() []string {
-	w.ids.Lock()
-	defer w.ids.Unlock()
-	ids := make([]string, len(w.plan.Clients))
-	for id, n := range w.names {
-		ids[n] = id
-	}
-	return ids
-}
-
-// newTracer makes one for the first object.
-func (w *world) newTracer() *tracer {
-	return &tracer{
-		lock: w.plan.Objects[0].lock(0, 0), server: w.server.mini.Server, clients: w.identities, clientOf: w.clientOf,
-		now: func() int64 { return w.server.time().UnixMicro() },
-	}
-}
-
 // objectOf is the object that a channel or key belongs to.
 func (w *world) objectOf(key string) int {
 	for i, o := range w.plan.Objects {
