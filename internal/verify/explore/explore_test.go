@@ -3,6 +3,7 @@ package main
 import (
 	"flag"
 	"hash/maphash"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -93,6 +94,16 @@ func TestASeedIsAHistory(t *testing.T) {
 		next, _ := s.history(8)
 		require.NotEqual(t, one, next, s.Title)
 	}
+}
+
+// What depends on more than one field is written down: a form that was made too early has nothing of it.
+func TestFormsHaveTheirSpecials(t *testing.T) {
+	for of := range specials {
+		if f := forms[of]; f != nil {
+			require.NotNil(t, f.special, of.String())
+		}
+	}
+	require.NotNil(t, forms[reflect.TypeFor[flight]()])
 }
 
 // A copy shares nothing with what it is a copy of, and is the same state.

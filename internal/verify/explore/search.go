@@ -2,7 +2,6 @@ package main
 
 import (
 	"hash/maphash"
-	"reflect"
 	"sync"
 )
 
@@ -49,12 +48,6 @@ type next struct {
 type worker struct {
 	copier  *copier
 	encoder *encoder
-}
-
-func init() {
-	prepare(reflect.TypeFor[world](), reflect.TypeFor[call]())
-	formOf(reflect.TypeFor[world]())
-	formOf(reflect.TypeFor[call]())
 }
 
 // each calls a function with what each step from a world leads to, until it returns false.

@@ -53,6 +53,9 @@ func init() {
 		reflect.TypeFor[core.Grant]():  grantForm,
 		reflect.TypeFor[wire.Grant]():  wireGrantForm,
 	}
+	prepare(reflect.TypeFor[world](), reflect.TypeFor[call]()) // Not before: a form has its special from the start.
+	formOf(reflect.TypeFor[world]())
+	formOf(reflect.TypeFor[call]())
 }
 
 // grantForm writes of a grant how old it is: whether it may be taken as it is, or the server is to be asked.
