@@ -115,7 +115,7 @@ func (w *world) owed() bool {
 		}
 		if c.life == alive && c.poll && c.round == nil {
 			c.poll = false
-			if c.lock.Checking {
+			if c.event != nil || c.lock.Checking {
 				c.check()
 			} else {
 				c.input(func(x *core.Input) { c.lock.Poll(x) }) // A usual one, which no other name is due with.

@@ -208,7 +208,7 @@ func (j *judge) dropped(w *world, c *client, f *flight, held []grip, fresh int) 
 		owner := wire.TicketClient(a.Ticket)
 		if owner != c.name {
 			w.tell("    dropped from the queue: %s", shortly(a.Ticket))
-			if !w.suspected(owner) {
+			if !w.suspected(owner, w.us()) {
 				silent = with(silent, owner)
 			}
 		}
@@ -218,7 +218,7 @@ func (j *judge) dropped(w *world, c *client, f *flight, held []grip, fresh int) 
 	}
 	unfair := fresh == 0 && len(held) == 0 && len(silent) > 1 && !(j.mark != 0 && j.mark <= w.us())
 	for _, k := range out {
-		if k.client == c || !unfair && (slices.Contains(j.Hurt, k.client.name) || w.suspected(k.client.name)) {
+		if k.client == c || !unfair && (slices.Contains(j.Hurt, k.client.name) || w.suspected(k.client.name, w.us())) {
 			k.placed = false
 		}
 	}
@@ -241,7 +241,7 @@ func (j *judge) enters(w *world, c *client, f *flight, live bool) {
 		}
 	case checkKind:
 		for _, n := range f.Check.Named {
-			if f.Check.Round.Mode != wire.Deaf && !w.suspected(c.name) {
+			if f.Check.Round.Mode != wire.Deaf && !w.suspected(c.name, w.us()) {
 				place(n.Text)
 			}
 		}
@@ -269,6 +269,9 @@ func (j *judge) refused(w *world, text string, live bool, waiting int) {
 func (w *world) look() string {
 	if w.judge.bad != "" {
 		return w.judge.bad
+	}
+	if o := w.waitsFor(); o != nil {
+		return o.look(w)
 	}
 	var sum int64
 	for _, k := range w.calls {
@@ -337,6 +340,9 @@ func (w *world) through() bool {
 }
 
 func (w *world) answerText(f *flight) string {
+	if f.Errand != nil {
+		return f.Errand.text()
+	}
 	r := f.Reply
 	switch r.Status {
 	case wire.Granted:

@@ -33,9 +33,9 @@ func (c *client) confirmed() {
 	}
 	c.sub = subscribed
 	w.tell("    %s is subscribed", c.name)
-	if c.lock.Listens() {
+	if c.decider().Listens() {
 		nonce := c.nonce()
-		c.input(func(x *core.Input) { c.lock.OnSubscribed(x, 1, nonce) })
+		c.input(func(x *core.Input) { c.decider().OnSubscribed(x, 1, nonce) })
 	}
 }
 
@@ -53,8 +53,8 @@ func (c *client) nonce() string {
 // unheard is listener.silence and entry.Unheard: the connection that subscribes is gone, and another one is made.
 func (c *client) unheard() {
 	c.hangUp()
-	c.input(func(x *core.Input) { c.lock.OnUnsubscribed(x) })
-	if c.lock.Listens() {
+	c.input(func(x *core.Input) { c.decider().OnUnsubscribed(x) })
+	if c.decider().Listens() {
 		c.subscribe()
 	}
 }
@@ -91,7 +91,7 @@ func (c *client) cutConnection(runs bool) {
 			}
 		}
 		if c.cohort != nil && f.Kind == askKind {
-			f.Call.placed = false
+			f.Owner.(*call).placed = false
 		}
 	}
 	c.requests, c.replies = nil, nil
@@ -107,7 +107,10 @@ func (c *client) cutConnection(runs bool) {
 // leave keeps a request that may still run, and that nobody waits for.
 func (w *world) leave(f *flight) {
 	left := *f
-	left.Late, left.Left, left.Call = false, true, nil
+	left.Late, left.Left, left.Owner = false, true, nil
+	if w.occasion != nil {
+		left.detach()
+	}
 	w.old = append(w.old, &left)
 	slices.SortStableFunc(w.old, func(a, b *flight) int {
 		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.names(), b.names()), cmp.Compare(a.NotAfter, b.NotAfter))

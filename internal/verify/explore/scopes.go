@@ -24,7 +24,9 @@ type scope struct {
 	Passes  int    // how often it is passed on
 	Keeps   bool   // whether it is kept
 	Readers bool
-	Limit   int // how many may wait; 0: any number
+	Limit   int            // how many may wait; 0: any number
+	Event   func(w *world) // makes the event that all calls wait for in place of a hold
+	Sets    int            // how often a latch is set again, or somebody leads, at any time
 	budget
 
 	Overtake  bool // a slip of the network: requests on a connection overtake those that are held up
@@ -80,6 +82,17 @@ var scopes = []*scope{
 	{Title: "a client that keeps its hold, one other, and a fault", Calls: "A1 A2 B1", Mates: "A", Keeps: true, budget: budget{Faults: 1}, Long: true},
 	{Title: "a client that keeps its hold, one other, tokens ahead of the clock, and a fault", Calls: "A1 A2 B1", Mates: "A", Keeps: true, Ahead: true, budget: budget{Faults: 1}, Long: true},
 	{Title: "a client that keeps its hold, one other, and a server that forgets", Calls: "A1 A2 B1", Mates: "A", Keeps: true, Forgets: true, Quick: true, budget: budget{Faults: 1}, Long: true},
+	{Title: "a latch of two, two who wait, a late message and a fault", Calls: "A1 B1", Event: latchOfTwo, budget: budget{Late: 1, Faults: 1}},
+	{Title: "a latch that is set again, two who wait, one of which comes back, and a late message", Calls: "A1 A2 B1", Event: latchOfTwo, Sets: 1, budget: budget{Late: 1}},
+	{Title: "a barrier of two, a late message and a fault", Calls: "A1 B1", Event: barrierOfTwo, budget: budget{Late: 1, Faults: 1}},
+	{Title: "a barrier of two, both come again, a late message and a fault", Calls: "A1 A2 B1 B2", Event: barrierOfTwo, budget: budget{Late: 1, Faults: 1}, Long: true},
+	{Title: "a barrier of two, both come again, a fault and one that gives up", Calls: "A1 A2 B1 B2", Event: barrierOfTwo, budget: budget{Faults: 1, Cancels: 1}},
+	{Title: "a barrier of two with an action, a late message and one that gives up", Calls: "A1 B1", Event: barrierWithAction, budget: budget{Late: 1, Cancels: 1}},
+	{Title: "a barrier of two with an action, a fault and one that gives up", Calls: "A1 B1", Event: barrierWithAction, budget: budget{Faults: 1, Cancels: 1}},
+	{Title: "a latch of two, two who wait, a late message and one that gives up", Calls: "A1 B1", Event: latchOfTwo, budget: budget{Late: 1, Cancels: 1}},
+	{Title: "a barrier of two, a late message and one that gives up", Calls: "A1 B1", Event: barrierOfTwo, budget: budget{Late: 1, Cancels: 1}},
+	{Title: "two who observe an election, and a late message", Calls: "A1 B1", Event: leadership, Sets: 2, budget: budget{Late: 1}},
+	{Title: "two who observe an election, and a fault", Calls: "A1 B1", Event: leadership, Sets: 2, budget: budget{Faults: 1}},
 	{Title: "a client that keeps its hold, one other, and a late message", Calls: "A1 A2 B1", Mates: "A", Keeps: true, budget: budget{Late: 1}, Long: true},
 }
 
@@ -139,6 +152,9 @@ func (s *scope) world() *world {
 	} else {
 		w.permits = permits.New()
 	}
+	if s.Event != nil {
+		s.Event(w)
+	}
 	w.judge.seen, w.judge.alone = startMicros-1, startMicros-1
 	if s.Replica != "" {
 		w.judge.Hurt = []string{s.Replica}
@@ -147,6 +163,12 @@ func (s *scope) world() *world {
 		c := w.clientNamed(name[:1])
 		if c == nil {
 			c = &client{name: name[:1], world: w}
+			w.clients = append(w.clients, c)
+			if s.Event != nil {
+				w.waitsFor().joins(c)
+				w.calls = append(w.calls, &call{name: name, client: c})
+				continue
+			}
 			c.input(func(x *core.Input) {
 				c.lock = core.New(x, core.Config{Client: c.name, GrantLease: grantTime, Several: s.Permits > 0}, core.Name{
 					Linger: 1000 * time.Hour, Subscription: core.Subscription{Born: w.now},
@@ -156,7 +178,6 @@ func (s *scope) world() *world {
 				c.cohort = &core.Cohort{}
 				c.lock.Begin(c.cohort, s.Passes, s.keep())
 			}
-			w.clients = append(w.clients, c)
 		}
 		w.calls = append(w.calls, &call{name: name, client: c})
 	}

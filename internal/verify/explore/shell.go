@@ -104,6 +104,7 @@ func (c *client) perform(e *core.Effect) {
 		c.recalled = true
 	case core.Awaited:
 		k.knows = k.knows || e.Flag
+	case core.StopAction: // The action may go on for as long as it likes.
 	case core.Forged, core.Impossible:
 		w.judge.find("an impossible step")
 	case core.GivenBack:
@@ -134,8 +135,12 @@ func (k *call) start() {
 	if w := k.client.world; w.scope.Mates != "" && !w.scope.Quick {
 		w.to(w.now.Add(thought)) // The tokens of a hold may not run ahead of the clock, and who comes later has a later time.
 	}
-	if k.client.cohort != nil {
+	switch {
+	case k.client.cohort != nil:
 		k.join()
+		return
+	case k.client.event != nil:
+		k.client.world.waitsFor().start(k)
 		return
 	}
 	k.register(k.newTicket())
@@ -162,6 +167,10 @@ func (k *call) register(t *core.Ticket) {
 // run is wait.run: it does what the core says until the call has to wait.
 func (k *call) run(step core.Step) {
 	c := k.client
+	if c.event != nil {
+		c.world.waitsFor().run(k, step)
+		return
+	}
 	for {
 		if step.Do == core.Take && !k.ended && k.take() {
 			return
@@ -210,7 +219,7 @@ func (k *call) ask() bool {
 	if ok {
 		k.phase = asking
 		q.Moves = k.from != nil
-		c.request(&flight{Kind: askKind, Call: k, Ask: &q, Transit: k.from}, k.ticket.Budget)
+		c.request(&flight{Kind: askKind, Owner: k, Ask: &q, Transit: k.from}, k.ticket.Budget)
 	}
 	return ok
 }
@@ -223,7 +232,7 @@ func (k *call) confirm() bool {
 	c.input(func(x *core.Input) { r, ok = c.lock.BeginConfirm(x, k.ticket, x.Now, false) })
 	if ok {
 		k.phase = confirming
-		c.request(&flight{Kind: confirmKind, Call: k, Renewal: &r}, attemptTime)
+		c.request(&flight{Kind: confirmKind, Owner: k, Renewal: &r}, attemptTime)
 	}
 	return ok
 }
@@ -294,11 +303,15 @@ func (k *call) renew() {
 	a, _ := c.attempt(attemptTime)
 	var r core.Renewal
 	c.input(func(x *core.Input) { r = c.lock.NextRenewal(x, k.hold, a) })
-	c.request(&flight{Kind: renewKind, Call: k, Renewal: &r}, attemptTime)
+	c.request(&flight{Kind: renewKind, Owner: k, Renewal: &r}, attemptTime)
 }
 
 // check is entry.runChecks and entry.checkOnce up to the sending.
 func (c *client) check() {
+	if c.event != nil {
+		c.world.waitsFor().check(c)
+		return
+	}
 	if c.round == nil {
 		c.round = c.lock.BeginRound()
 	}
@@ -308,6 +321,10 @@ func (c *client) check() {
 
 // answered takes in the answer to a request, or its lack.
 func (c *client) answered(q *flight, f *core.Failure) {
+	if c.event != nil && q.Kind != echoKind {
+		c.world.waitsFor().answered(c, q, f)
+		return
+	}
 	r := &wire.Reply{}
 	if q.Reply != nil {
 		r = q.Reply
@@ -339,17 +356,18 @@ func (c *client) answered(q *flight, f *core.Failure) {
 			c.lock.OnReleaseReply(x, q.Release, q.Attempt.Sent, &head, f)
 		})
 	case renewKind: // hold.renewed
-		if q.Call.hold == nil {
+		k := q.Owner.(*call)
+		if k.hold == nil {
 			return // Its ticket is forgotten.
 		}
 		if f.Err == nil {
-			q.Call.unsure = false
+			k.unsure = false
 		}
 		c.input(func(x *core.Input) {
-			c.lock.OnRenewed(x, q.Call.hold, q.Renewal, q.Attempt, r, f, q.Call.leases())
+			c.lock.OnRenewed(x, k.hold, q.Renewal, q.Attempt, r, f, k.leases())
 		})
 	case confirmKind: // entry.confirm and wait.confirm
-		k := q.Call
+		k := q.Owner.(*call)
 		if k.ticket == nil {
 			return
 		}
@@ -368,7 +386,7 @@ func (c *client) answered(q *flight, f *core.Failure) {
 }
 
 func (c *client) onAsked(q *flight, r *wire.Reply, f *core.Failure) {
-	k := q.Call
+	k := q.Owner.(*call)
 	var step core.Step
 	c.input(func(x *core.Input) {
 		step = c.lock.OnAcquireReply(x, q.Ask, q.Attempt, r, f, errRefuse)
@@ -407,6 +425,10 @@ func checkStates(check *core.Check, r *wire.Reply) []core.CheckState {
 // message is entry.Message.
 func (c *client) message(m *wire.Message) {
 	w := c.world
+	if c.event != nil {
+		w.waitsFor().message(c, m)
+		return
+	}
 	c.input(func(x *core.Input) {
 		switch m.Kind {
 		case wire.MessageGrant:

@@ -8,18 +8,17 @@ import (
 	"unsafe"
 
 	"github.com/headwaiter/headwaiter/internal/core"
-	"github.com/headwaiter/headwaiter/internal/verify/model"
-	"github.com/headwaiter/headwaiter/internal/verify/model/permits"
+	"github.com/headwaiter/headwaiter/internal/event"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
 // A world is one name at a server, the clients that use it, and the network between them.
 type world struct {
-	scope   *scope
-	now     time.Time
-	mutex   *model.Mutex  // the server's, of a name that one holds at a time
-	permits *permits.Lock // or of one that several hold
+	scope    *scope
+	occasion any // an event at the server, which is an [occasion]; nil where there is none
+	now      time.Time
+	server
 	clients []*client
 	calls   []*call // in the order of the scope
 	old     []*flight
@@ -45,6 +44,29 @@ var worldRules = map[string]rule{
 	"call.begun": place, "call.doubt": skip,
 }
 
+// An occasion is what the calls wait for in place of a hold: an event. It has the shell of its clients, its server and its judge.
+type occasion interface {
+	joins(c *client)
+	start(k *call)
+	run(k *call, step core.Step)
+	check(c *client)
+	answered(c *client, q *flight, f *core.Failure)
+	message(c *client, text *wire.Message)
+	serve(w *world, c *client, f *flight, live bool)
+	steps(w *world, add adder)
+	mayPass(w *world, at time.Time) bool
+	look(w *world) string
+}
+
+// waitsFor returns what the calls wait for in place of a hold; nil if they wait for one.
+func (w *world) waitsFor() occasion {
+	o, _ := w.occasion.(occasion)
+	return o
+}
+
+// parts are the types of what a world reaches through any.
+var parts []reflect.Type
+
 func init() {
 	specials = map[reflect.Type]func(e *encoder, p unsafe.Pointer) bool{
 		reflect.TypeFor[client]():      func(e *encoder, p unsafe.Pointer) bool { e.bool(e.polls); e.polls = false; return false },
@@ -52,10 +74,14 @@ func init() {
 		reflect.TypeFor[flight]():      flightForm,
 		reflect.TypeFor[core.Grant]():  grantForm,
 		reflect.TypeFor[wire.Grant]():  wireGrantForm,
+
+		reflect.TypeFor[event.Waiter](): waiterForm,
+		reflect.TypeFor[meeting]():      meetingForm,
 	}
-	prepare(reflect.TypeFor[world](), reflect.TypeFor[call]()) // Not before: a form has its special from the start.
-	formOf(reflect.TypeFor[world]())
-	formOf(reflect.TypeFor[call]())
+	for _, t := range append(parts, reflect.TypeFor[world](), reflect.TypeFor[call]()) { // Not before: a form has its special from the start.
+		shapeOf(t)
+		formOf(t)
+	}
 }
 
 // grantForm writes of a grant how old it is: whether it may be taken as it is, or the server is to be asked.
@@ -126,9 +152,10 @@ type client struct {
 	name  string
 	life  life
 	lock  *core.Lock
-	timer time.Time // of the name
-	floor uint64    // the highest token that it has seen
-	heard bool      // a reply has come: it knows the server's clock
+	event *event.Event // in place of that
+	timer time.Time    // of the name
+	floor uint64       // the highest token that it has seen
+	heard bool         // a reply has come: it knows the server's clock
 	world *world
 
 	// Its subscription.
@@ -173,6 +200,8 @@ const (
 	pausing          // a time
 	holding          // its holder
 	following        // the other calls of its cohort
+	acting           // the end of its action
+	opening          // a reply to how that ended
 	over
 )
 
@@ -199,6 +228,10 @@ type call struct {
 	knows    bool // its client knows that somebody waits for its hold
 	from     *lua.Transit
 	doubt    time.Time // until when a request that it has lost may run
+
+	waiter *event.Waiter // in place of a ticket
+	acted  bool          // its action has done well
+	goesOn bool          // its wait had not ended by then
 }
 
 // lane is where something is under way.
@@ -225,6 +258,7 @@ const (
 	unsubscribeKind
 	messageKind
 	goneKind // the connection that subscribes is
+	openKind // of a party whose action has ended
 )
 
 // A flight is a request, its reply, or a message, on its way.
@@ -232,12 +266,13 @@ type flight struct {
 	Kind     kind
 	From     string
 	Late     bool
-	Call     *call
+	Owner    any // the call that waits for the answer
 	Ask      *core.Acquire
 	Check    *core.Check
 	Release  *core.Release
 	Renewal  *core.Renewal
 	Transit  *lua.Transit
+	Errand   *errand
 	Attempt  core.Attempt
 	NotAfter int64
 	Floor    int64
@@ -250,6 +285,9 @@ type flight struct {
 
 // names says which tickets a request is about.
 func (f *flight) names() string {
+	if f.Errand != nil && f.Kind != endKind {
+		return f.Errand.names()
+	}
 	switch f.Kind {
 	case askKind:
 		return shortly(f.Ask.Text)
@@ -332,6 +370,8 @@ func (f *flight) what() string {
 		return "the end of the subscription"
 	case goneKind:
 		return "the end of the connection"
+	case openKind:
+		return "how the action ended"
 	}
 	switch f.Message.Kind {
 	case wire.MessageGrant:
@@ -344,6 +384,8 @@ func (f *flight) what() string {
 		return "the ping"
 	case wire.MessageWanted:
 		return "the message that somebody waits"
+	case wire.MessageOpen, wire.MessageBroken:
+		return "the news"
 	}
 	return "the message"
 }
