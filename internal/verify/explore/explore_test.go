@@ -51,9 +51,10 @@ func TestSlipsAreFound(t *testing.T) {
 		slip  func(*scope)
 		finds string
 	}{
-		"the next leader of a cohort asks after the release":       {"a cohort and a stranger", func(s *scope) { s.AsksLater = true }, overtaken},
-		"who hands a hold over ends when that is answered":         {"a client that hands over, one other, a late message and a fault", func(s *scope) { s.EndsLate = true }, twoBelievers},
-		"requests overtake each other, for which releases make up": {"two clients, a late message and one that gives up", func(s *scope) { s.Overtake = true }, ""},
+		"the next leader of a cohort asks after the release":          {"a cohort and a stranger", func(s *scope) { s.AsksLater = true }, overtaken},
+		"who hands a hold over ends when that is answered":            {"a client that hands over, one other, a late message and a fault", func(s *scope) { s.EndsLate = true }, twoBelievers},
+		"a client counts as subscribed until it has heard of the end": {"two clients that come back, one that gives up and one that unsubscribes", func(s *scope) { s.HearsOn = true }, overtaken},
+		"requests overtake each other, for which releases make up":    {"two clients, a late message and one that gives up", func(s *scope) { s.Overtake = true }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := *chosen(c.scope, true)[0]

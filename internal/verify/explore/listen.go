@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/times"
@@ -18,6 +19,8 @@ func (c *client) subscribe() {
 			c.sub = subscribing
 		}
 		c.send(subscribes, &flight{Kind: subscribeKind})
+	} else if c.sub == subscribed && !c.again {
+		c.confirmed() // A slip.
 	}
 }
 
@@ -57,6 +60,34 @@ func (c *client) unheard() {
 	if c.decider().Listens() {
 		c.subscribe()
 	}
+}
+
+// newLock makes the core of a name that the client has not used yet.
+func (c *client) newLock() {
+	w := c.world
+	c.input(func(x *core.Input) {
+		c.lock = core.New(x, core.Config{Client: c.name, GrantLease: grantTime, Several: w.permits != nil}, core.Name{
+			Linger: w.scope.linger(c.name), Subscription: core.Subscription{Born: w.now},
+		})
+	})
+}
+
+// retire is entry.retire. No other name is subscribed to, so the connection goes with the subscription.
+func (c *client) retire() {
+	w := c.world
+	c.retires = false
+	over, listened := false, false
+	c.input(func(x *core.Input) { over, listened = c.lock.Retire(x) })
+	switch {
+	case !over:
+		return
+	case listened && w.scope.HearsOn:
+		w.listens(c.name, false)
+	case listened:
+		c.hangUp()
+	}
+	c.timer, c.poll = time.Time{}, false
+	c.newLock()
 }
 
 // hangUp ends the connection that subscribes.

@@ -19,6 +19,7 @@ type scope struct {
 	Double  string // the client that makes two calls at a time
 	Replica string // the client that subscribes at a replica: it hears, and is not counted
 	Asks    string // the client whose holders want to know whether somebody waits
+	Leaves  string // the client that unsubscribes when it has not used the name for a while
 	Gives   string // the client that hands its holds over
 	Mates   string // the client whose calls use one hold
 	Passes  int    // how often it is passed on
@@ -31,6 +32,7 @@ type scope struct {
 
 	Overtake  bool // a slip of the network: requests on a connection overtake those that are held up
 	AsksLater bool // a slip: the next leader of a cohort asks after the release of the last hold
+	HearsOn   bool // a slip: a client that unsubscribes counts as subscribed until it has heard of the end of that
 	EndsLate  bool // a slip: who hands a hold over ends when that is answered
 	Ahead     bool // the last token is ahead of the clock
 	Forgets   bool // a fault may be that the server forgets
@@ -54,6 +56,10 @@ var scopes = []*scope{
 	{Title: "three clients, a message that comes twice, and a fault", Calls: "A1 B1 C1", budget: budget{Twice: 1, Faults: 1}, Long: true},
 	{Title: "three clients and two faults", Calls: "A1 B1 C1", budget: budget{Faults: 2}, Long: true},
 	{Title: "two clients that come back, a late message and one that gives up", Calls: "A1 A2 B1 B2", budget: budget{Late: 1, Cancels: 1}, Wide: true, Long: true},
+	{Title: "two clients, one of which unsubscribes and comes back, and a late message", Calls: "A1 B1 B2", Leaves: "B", budget: budget{Late: 1}, Long: true},
+	{Title: "two clients that come back, one that gives up and one that unsubscribes", Calls: "A1 A2 B1 B2", Leaves: "B", budget: budget{Cancels: 1}},
+	{Title: "two clients that come back, a fault and one that unsubscribes", Calls: "A1 A2 B1 B2", Leaves: "B", budget: budget{Faults: 1}, Long: true},
+	{Title: "two clients that come back, a late message, one that gives up and one that unsubscribes", Calls: "A1 A2 B1 B2", Leaves: "B", budget: budget{Late: 1, Cancels: 1}, Wide: true, Long: true},
 	{Title: "two calls at a time, a late message and a fault", Calls: "A1 B1 B2", Double: "B", budget: budget{Late: 1, Faults: 1}, Wide: true, Long: true},
 	{Title: "two calls at a time, and a fault", Calls: "A1 A2 B1 B2", Double: "B", budget: budget{Faults: 1}, Long: true},
 	{Title: "three clients, one of which listens at a replica", Calls: "A1 B1 C1", Replica: "B"},
@@ -128,7 +134,7 @@ func (s *scope) slots(client string) int {
 
 // alike reports whether it makes no difference which of two clients comes first.
 func (s *scope) alike(a, b string) bool {
-	special := s.Heavy + s.Double + s.Replica + s.Asks + s.Gives + s.Mates
+	special := s.Leaves + s.Heavy + s.Double + s.Replica + s.Asks + s.Gives + s.Mates
 	return strings.Count(s.Calls, a) == strings.Count(s.Calls, b) && !strings.Contains(special, a) && !strings.Contains(special, b)
 }
 
@@ -137,6 +143,14 @@ func (s *scope) keep() time.Duration {
 		return keepTime
 	}
 	return 0
+}
+
+// linger is how long a client keeps a name after its last use.
+func (s *scope) linger(client string) time.Duration {
+	if client == s.Leaves {
+		return time.Second
+	}
+	return 1000 * time.Hour
 }
 
 const startMicros = 1_700_000_000_000_000
@@ -169,11 +183,7 @@ func (s *scope) world() *world {
 				w.calls = append(w.calls, &call{name: name, client: c})
 				continue
 			}
-			c.input(func(x *core.Input) {
-				c.lock = core.New(x, core.Config{Client: c.name, GrantLease: grantTime, Several: s.Permits > 0}, core.Name{
-					Linger: 1000 * time.Hour, Subscription: core.Subscription{Born: w.now},
-				})
-			})
+			c.newLock()
 			if c.name == s.Mates {
 				c.cohort = &core.Cohort{}
 				c.lock.Begin(c.cohort, s.Passes, s.keep())

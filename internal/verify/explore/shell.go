@@ -79,6 +79,8 @@ func (c *client) perform(e *core.Effect) {
 		c.subscribe()
 	case core.Ping:
 		c.request(&flight{Kind: echoKind, Nonce: e.Text}, attemptTime)
+	case core.Retire:
+		c.retires = true
 	case core.Send:
 		c.sendRelease(e.Release)
 	case core.SendLater:

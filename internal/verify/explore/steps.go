@@ -237,6 +237,9 @@ func (c *client) fire() {
 }
 
 func (w *world) clientSteps(i int, c *client, add adder) {
+	if c.retires {
+		add(func(w *world) { w.clients[i].retire() }, "%s drops the name", c.name)
+	}
 	if !c.timer.IsZero() && c.timer.Sub(w.now) <= far && w.mayPass(c.timer) {
 		add(func(w *world) { w.clients[i].fire() }, "the timer of %s goes off", c.name)
 	}
@@ -350,7 +353,7 @@ func (c *client) die() {
 	c.cutConnection(true)
 	c.hangUp()
 	c.lock, c.event, c.cohort, c.lent, c.round, c.later, c.failed, c.recalled = nil, nil, nil, nil, nil, nil, nil, false
-	c.timer, c.poll = time.Time{}, false
+	c.timer, c.poll, c.retires = time.Time{}, false, false
 	for _, k := range w.calls {
 		if k.client == c {
 			*k = call{name: k.name, client: c, phase: over}

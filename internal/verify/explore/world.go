@@ -167,6 +167,7 @@ type client struct {
 	lent     *call // whose hold the cohort uses
 	recalled bool  // the hold that is kept is to be given back
 
+	retires                          bool // the name is to be dropped, unless a call comes first
 	poll                             bool // a check is to begin
 	round                            *core.Round
 	later                            []*timed // releases that are to be sent
