@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"time"
 	"unsafe"
 
 	"github.com/headwaiter/headwaiter/internal/core"
@@ -63,6 +64,26 @@ func waiterForm(e *encoder, p unsafe.Pointer) bool {
 		e.number(sending, at.UnixNano(), 1)
 	}
 	return false
+}
+
+// An occasion is what the calls wait for in place of a hold: an event. It has the shell of its clients, its server and its judge.
+type occasion interface {
+	joins(c *client)
+	start(k *call)
+	run(k *call, step core.Step)
+	check(c *client)
+	answered(c *client, q *flight, f *core.Failure)
+	message(c *client, text *wire.Message)
+	serve(w *world, c *client, f *flight, live bool)
+	steps(w *world, add adder)
+	mayPass(w *world, at time.Time) bool
+	look(w *world) string
+}
+
+// waitsFor returns what the calls wait for in place of a hold; nil if they wait for one.
+func (w *world) waitsFor() occasion {
+	o, _ := w.occasion.(occasion)
+	return o
 }
 
 // A decider is what both cores take in.

@@ -69,7 +69,7 @@ func (c *client) arrives(l lane) bool {
 	case toServer, subscribes:
 		w.run(c, f, true)
 	case toClient:
-		w.tell("    %s receives the reply to %s (%s)", c.name, f.what(), w.answerText(f))
+		w.tell("    %s receives the reply to %s (%s)", c.name, f.what(), f.answer())
 		c.answered(f, &answered)
 	case pushes:
 		switch f.Kind {

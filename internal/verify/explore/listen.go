@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/core"
@@ -42,17 +41,6 @@ func (c *client) confirmed() {
 	}
 }
 
-// nonce is client.nonce: what no ping has that is on its way.
-func (c *client) nonce() string {
-	for n := 1; ; n++ {
-		text := strconv.Itoa(n)
-		used := func(f *flight) bool { return f.Nonce == text || f.Message != nil && f.Message.Nonce == text }
-		if !slices.ContainsFunc(c.requests, used) && !slices.ContainsFunc(c.pushed, used) {
-			return text
-		}
-	}
-}
-
 // unheard is listener.silence and entry.Unheard: the connection that subscribes is gone, and another one is made.
 func (c *client) unheard() {
 	c.hangUp()
@@ -66,7 +54,7 @@ func (c *client) unheard() {
 func (c *client) newLock() {
 	w := c.world
 	c.input(func(x *core.Input) {
-		c.lock = core.New(x, core.Config{Client: c.name, GrantLease: grantTime, Several: w.permits != nil}, core.Name{
+		c.lock = core.New(x, core.Config{Client: c.name, GrantLease: grantTime, Several: w.permits != nil, Entries: w.scope.Enters != ""}, core.Name{
 			Linger: w.scope.linger(c.name), Subscription: core.Subscription{Born: w.now},
 		})
 	})

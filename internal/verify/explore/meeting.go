@@ -301,7 +301,7 @@ func (m *meeting) look(w *world) string {
 		return ""
 	}
 	for ticket := range m.Barrier.Arrivals {
-		if k := ofWaiter(w, ticket); k != nil && k.phase == over && k.client.life == alive && quiet(k.client) {
+		if k := ofWaiter(w, ticket); k != nil && k.phase == over && k.client.life == alive && k.client.quiet() {
 			return ghost
 		}
 	}
@@ -390,15 +390,12 @@ func (m *meeting) idle(w *world) bool {
 		}
 	}
 	for _, c := range w.clients {
-		if c.life == stopped || !quiet(c) || len(c.pushed) > 0 {
+		if c.life == stopped || !c.quiet() || len(c.pushed) > 0 {
 			return false
 		}
 	}
 	return len(w.old) == 0
 }
-
-// quiet reports whether nothing that a client has asked for is under way.
-func quiet(c *client) bool { return len(c.requests)+len(c.replies)+len(c.failed)+len(c.later) == 0 }
 
 // ofWaiter returns the call whose waiter has a text; nil if there is none.
 func ofWaiter(w *world, text string) *call {

@@ -20,6 +20,10 @@ type scope struct {
 	Replica string // the client that subscribes at a replica: it hears, and is not counted
 	Asks    string // the client whose holders want to know whether somebody waits
 	Leaves  string // the client that unsubscribes when it has not used the name for a while
+	Least   string // the client whose holds have a minimum
+	Most    string // the client whose holds have a maximum
+	Enters  string // the client that may enter its hold again
+	Forces  bool   // an operator may free the name by force, once
 	Gives   string // the client that hands its holds over
 	Mates   string // the client whose calls use one hold
 	Passes  int    // how often it is passed on
@@ -77,6 +81,13 @@ var scopes = []*scope{
 	{Title: "a holder that wants to know whether somebody waits, one other, and a fault", Calls: "A1 B1", Asks: "A", budget: budget{Faults: 1}},
 	{Title: "a holder that wants to know whether somebody waits, one other, a late message and one that gives up", Calls: "A1 B1", Asks: "A", budget: budget{Late: 1, Cancels: 1}},
 	{Title: "a holder that wants to know whether somebody waits, two others, and a fault", Calls: "A1 B1 C1", Asks: "A", budget: budget{Faults: 1}},
+	{Title: "a holder that enters again, one other, and a fault", Calls: "A1 B1", Enters: "A", budget: budget{Faults: 1}},
+	{Title: "a holder that is freed by force, one other, and a late message", Calls: "A1 B1", Forces: true, budget: budget{Late: 1}, Long: true},
+	{Title: "a holder that is freed by force, one other, and a fault", Calls: "A1 B1", Forces: true, budget: budget{Faults: 1}},
+	{Title: "a hold with a minimum, two others, and a fault", Calls: "A1 B1 C1", Least: "A", budget: budget{Faults: 1}},
+	{Title: "a hold with a minimum, one other, a late message and one that gives up", Calls: "A1 B1", Least: "A", budget: budget{Late: 1, Cancels: 1}},
+	{Title: "a hold with a maximum, one other, a late message and one that gives up", Calls: "A1 B1", Most: "A", budget: budget{Late: 1, Cancels: 1}},
+	{Title: "a hold with a maximum, one other, and a fault", Calls: "A1 B1", Most: "A", budget: budget{Faults: 1}},
 	{Title: "a cohort alone", Calls: "A1 A2 A3", Mates: "A", Passes: 1},
 	{Title: "a cohort and a stranger", Calls: "A1 A2 A3 B1 B2", Mates: "A", Passes: 1, Long: true},
 	{Title: "a cohort, a stranger and a fault", Calls: "A1 A2 A3 B1", Mates: "A", Passes: 1, budget: budget{Faults: 1}, Long: true},
@@ -134,7 +145,7 @@ func (s *scope) slots(client string) int {
 
 // alike reports whether it makes no difference which of two clients comes first.
 func (s *scope) alike(a, b string) bool {
-	special := s.Leaves + s.Heavy + s.Double + s.Replica + s.Asks + s.Gives + s.Mates
+	special := s.Leaves + s.Least + s.Most + s.Enters + s.Heavy + s.Double + s.Replica + s.Asks + s.Gives + s.Mates
 	return strings.Count(s.Calls, a) == strings.Count(s.Calls, b) && !strings.Contains(special, a) && !strings.Contains(special, b)
 }
 

@@ -72,7 +72,7 @@ func (k *worker) each(w *world, do func(n *next) bool) {
 		}
 		for i, l := range x.sent {
 			for do := held; do < mishaps; do++ {
-				if x.may(l, do) {
+				if x.budget.may(l, do) {
 					if _, on := try(&s, plan{i + 1, do}); !on {
 						return
 					}

@@ -100,7 +100,7 @@ func (w *world) run(c *client, f *flight, live bool) {
 // publish sends a message to a client, if it subscribes.
 func (w *world) publish(m stage.Message) {
 	c := w.clientNamed(m.Client)
-	if c == nil || c.life == dead || !w.hears(m.Client) || c.half {
+	if own := c != nil && c.attends && m.Text[0] == byte(wire.MessageForced); c == nil || c.life == dead || !w.hears(m.Client) && !own || c.half {
 		return
 	}
 	parsed, err := wire.ParseMessage(m.Text)
@@ -139,9 +139,17 @@ func (w *world) script(c *client, f *flight) wire.Tuple {
 		}
 		return model.End{Ticket: f.Release.Text, Token: int64(f.Release.Token), Floor: f.Floor, Rests: f.Release.Rests}.Run(w.mutex, now)
 	}
-	r := f.Renewal
+	if f.Kind == forceKind {
+		return model.Force{}.Run(w.mutex, now)
+	}
+	r, least := f.Renewal, int64(0)
+	if r.Stays {
+		least = r.Least.Milliseconds()
+	}
+	count, revision := entries(r.Entries)
 	return model.Renew{
-		Ticket: r.Text, Token: int64(r.Token), Lease: r.Lasts.Milliseconds(), Phase: phaseOf(f), NotAfter: f.NotAfter, Wants: r.Wishes, Marked: r.Said,
+		Ticket: r.Text, Token: int64(r.Token), Lease: r.Lasts.Milliseconds(), Phase: phaseOf(f), NotAfter: f.NotAfter, Wants: r.Wishes, Marked: r.Said, Least: least,
+		Count: count, Revision: revision,
 	}.Run(w.mutex, now)
 }
 

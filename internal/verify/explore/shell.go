@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"slices"
 	"strconv"
 	"time"
 
@@ -49,13 +48,6 @@ func holdTimer(h *core.Hold) (at time.Time, set bool) {
 	return k.holdTimer, !k.holdTimer.IsZero()
 }
 
-// sends reports whether a release of a ticket is on its way, or to be sent later.
-func (c *client) sends(t *core.Ticket) bool {
-	is := func(f *flight) bool { return f.Kind == endKind && f.Release.Ticket == t }
-	return slices.ContainsFunc(c.later, func(d *timed) bool { return d.release.Ticket == t }) || slices.ContainsFunc(c.requests, is) ||
-		slices.ContainsFunc(c.replies, is) || slices.ContainsFunc(c.failed, is)
-}
-
 // perform is entry.perform, lockEntry.do and hold.do.
 func (c *client) perform(e *core.Effect) {
 	w := c.world
@@ -79,6 +71,8 @@ func (c *client) perform(e *core.Effect) {
 		c.subscribe()
 	case core.Ping:
 		c.request(&flight{Kind: echoKind, Nonce: e.Text}, attemptTime)
+	case core.Attend:
+		c.attends = c.world.scope.Forces
 	case core.Retire:
 		c.retires = true
 	case core.Send:
@@ -152,7 +146,8 @@ func (k *call) start() {
 // newTicket is binding.newTicket.
 func (k *call) newTicket() *core.Ticket {
 	c, s := k.client, k.client.world.scope
-	t := &core.Ticket{Options: &core.Options{Kind: s.kindOf(c.name), Permits: s.weightOf(c.name), Renewal: leaseTime}}
+	o := s.terms(c.name)
+	t := &core.Ticket{Options: &o}
 	t.Owner, t.Begun, t.Lease, t.Place, t.Budget, t.Limit = k, c.world.now, leaseTime, -1, attemptTime, s.Limit
 	return t
 }
@@ -291,6 +286,11 @@ func (k *call) release() {
 		k.stopUsing()
 		return
 	}
+	if k.twice {
+		k.twice = false
+		c.leave(k)
+		return
+	}
 	k.phase, k.using = over, nil
 	if c.leave(k) {
 		d := core.ReleaseOf(k.ticket)
@@ -368,6 +368,9 @@ func (c *client) answered(q *flight, f *core.Failure) {
 		c.input(func(x *core.Input) {
 			c.lock.OnRenewed(x, k.hold, q.Renewal, q.Attempt, r, f, k.leases())
 		})
+		if k.forced && f.Err == nil && r.Status == wire.Refused && k.believes() {
+			c.world.judge.find(forcedOn)
+		}
 	case confirmKind: // entry.confirm and wait.confirm
 		k := q.Owner.(*call)
 		if k.ticket == nil {
@@ -451,4 +454,7 @@ func (c *client) message(m *wire.Message) {
 			c.lock.OnPing(x, m.Nonce)
 		}
 	})
+	if m.Kind == wire.MessageForced {
+		c.heardForce(m.Ticket)
+	}
 }

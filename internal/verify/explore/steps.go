@@ -98,6 +98,7 @@ func (w *world) steps() (all []step) {
 	if o := w.waitsFor(); o != nil {
 		o.steps(w, add)
 	}
+	w.termSteps(add)
 	w.usual = len(all)
 	if w.budget.Faults > 0 {
 		w.faults(add)

@@ -24,6 +24,7 @@ type world struct {
 	old     []*flight
 	texts   []*lua.Transit // of holds that were handed over
 	zombies []string       // clients with a connection that the server counts and nobody reads
+	forced  bool           // by the operator
 	budget  budget
 	judge   judge
 
@@ -41,27 +42,8 @@ var worldRules = map[string]rule{
 	"world.scope": skip, "world.now": skip, "world.plan": skip, "world.sent": skip, "world.told": skip, "world.mute": skip, "world.usual": skip,
 	"client.timer": skip, "client.floor": skip, "client.world": skip, "timed.at": local,
 	"call.holdTimer": skip, "call.until": skip, "flight.NotAfter": skip, "flight.Floor": skip, "flight.Attempt": skip, "judge.alone": token, "judge.bad": skip,
+	"call.granted": skip, "call.took": skip, "judge.Rest": sign,
 	"call.begun": place, "call.doubt": skip,
-}
-
-// An occasion is what the calls wait for in place of a hold: an event. It has the shell of its clients, its server and its judge.
-type occasion interface {
-	joins(c *client)
-	start(k *call)
-	run(k *call, step core.Step)
-	check(c *client)
-	answered(c *client, q *flight, f *core.Failure)
-	message(c *client, text *wire.Message)
-	serve(w *world, c *client, f *flight, live bool)
-	steps(w *world, add adder)
-	mayPass(w *world, at time.Time) bool
-	look(w *world) string
-}
-
-// waitsFor returns what the calls wait for in place of a hold; nil if they wait for one.
-func (w *world) waitsFor() occasion {
-	o, _ := w.occasion.(occasion)
-	return o
 }
 
 // parts are the types of what a world reaches through any.
@@ -167,12 +149,11 @@ type client struct {
 	lent     *call // whose hold the cohort uses
 	recalled bool  // the hold that is kept is to be given back
 
-	retires                          bool // the name is to be dropped, unless a call comes first
-	poll                             bool // a check is to begin
-	round                            *core.Round
-	later                            []*timed // releases that are to be sent
-	requests, replies, lines, pushed []*flight
-	failed                           []*flight // requests whose client learns that there will be no answer
+	attends bool // it hears of releases by force
+	retires bool // the name is to be dropped, unless a call comes first
+	poll    bool // a check is to begin
+	round   *core.Round
+	links
 }
 
 type subscription uint8
@@ -182,12 +163,6 @@ const (
 	subscribing
 	subscribed
 )
-
-// timed is a release that is to be sent at a time.
-type timed struct {
-	at      time.Time
-	release *core.Release
-}
 
 // phase is what a call waits for.
 type phase uint8
@@ -230,6 +205,12 @@ type call struct {
 	from     *lua.Transit
 	doubt    time.Time // until when a request that it has lost may run
 
+	granted time.Time // for the judge: when the server gave it its hold
+	took    time.Time // and when its call had it
+	entered bool      // it has entered its hold again
+	twice   bool      // and has not left it since
+	forced  bool      // for the judge: its hold was released by force
+
 	waiter *event.Waiter // in place of a ticket
 	acted  bool          // its action has done well
 	goesOn bool          // its wait had not ended by then
@@ -260,6 +241,7 @@ const (
 	messageKind
 	goneKind // the connection that subscribes is
 	openKind // of a party whose action has ended
+	forceKind
 )
 
 // A flight is a request, its reply, or a message, on its way.
@@ -373,6 +355,8 @@ func (f *flight) what() string {
 		return "the end of the connection"
 	case openKind:
 		return "how the action ended"
+	case forceKind:
+		return "the release by force"
 	}
 	switch f.Message.Kind {
 	case wire.MessageGrant:
@@ -387,6 +371,8 @@ func (f *flight) what() string {
 		return "the message that somebody waits"
 	case wire.MessageOpen, wire.MessageBroken:
 		return "the news"
+	case wire.MessageForced:
+		return "the message that a hold was released by force" + name
 	}
 	return "the message"
 }
@@ -427,18 +413,6 @@ func (w *world) clientNamed(name string) *client {
 	return nil
 }
 
-func (c *client) lane(l lane) *[]*flight {
-	switch l {
-	case toServer:
-		return &c.requests
-	case toClient:
-		return &c.replies
-	case subscribes:
-		return &c.lines
-	}
-	return &c.pushed
-}
-
 // send puts something on its way, unless the plan of the step is something else.
 func (c *client) send(l lane, f *flight) {
 	w := c.world
@@ -447,7 +421,7 @@ func (c *client) send(l lane, f *flight) {
 		l = subscribes // What confirms a subscription comes, or the connection is cut.
 	}
 	w.sent = append(w.sent, l)
-	if w.plan.nth != len(w.sent) || !w.may(l, w.plan.do) {
+	if w.plan.nth != len(w.sent) || !w.budget.may(l, w.plan.do) {
 		*to = append(*to, f)
 		return
 	}
@@ -479,21 +453,4 @@ func direction(l lane, c *client) string {
 		return "(its reply)"
 	}
 	return "(" + c.name + ")"
-}
-
-// may reports whether something can happen to what was sent.
-func (w *world) may(l lane, do mishap) bool {
-	switch do {
-	case held:
-		return w.budget.Late > 0
-	case twice:
-		return w.budget.Twice > 0 && l == pushes
-	case lost:
-		return w.budget.Faults > 0 && l == pushes
-	case cut:
-		return w.budget.Faults > 0 && (l == toServer || l == toClient)
-	case givenUp:
-		return w.budget.Faults > 0 && l == toServer
-	}
-	return false
 }
