@@ -60,9 +60,11 @@ func init() {
 
 // waiterForm writes of a waiter since when an answer is missing, which its next request tells.
 func waiterForm(e *encoder, p unsafe.Pointer) bool {
+	since := int64(0)
 	if at := (*event.Waiter)(p).LostSince(); !at.IsZero() {
-		e.number(sending, at.UnixNano(), 1)
+		since = at.UnixNano()
 	}
+	e.number(sending, since, 1)
 	return false
 }
 

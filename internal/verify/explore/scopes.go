@@ -52,7 +52,7 @@ var scopes = []*scope{
 	{Title: "two clients, a fault, and requests that run too late", Calls: "A1 B1", budget: budget{Faults: 1}, Stale: true},
 	{Title: "two clients, a late message and one that gives up", Calls: "A1 B1", budget: budget{Late: 1, Cancels: 1}},
 	{Title: "two clients, a late message and a fault", Calls: "A1 B1", budget: budget{Late: 1, Faults: 1}},
-	{Title: "two clients and two late messages", Calls: "A1 B1", budget: budget{Late: 2}},
+	{Title: "two clients and two late messages", Calls: "A1 B1", budget: budget{Late: 2}, Long: true},
 	{Title: "two clients, a late message, a fault and one that gives up", Calls: "A1 B1", budget: budget{Late: 1, Faults: 1, Cancels: 1}, Long: true},
 	{Title: "two clients, one of which comes back, and a late message", Calls: "A1 A2 B1", budget: budget{Late: 1}},
 	{Title: "three clients and a fault", Calls: "A1 B1 C1", budget: budget{Faults: 1}},
