@@ -79,6 +79,7 @@ func (n *Name) Rest(x *Input, busy bool, more time.Time) {
 	if busy {
 		n.used = x.Now
 	} else if !x.Now.Before(n.used.Add(n.Linger)) {
+		n.NextCheck = time.Time{} // Nobody waits for it, and a call that comes first sets another.
 		x.Add(Effect{Do: Retire})
 		return
 	}

@@ -19,17 +19,18 @@ import (
 type rule uint8
 
 const (
-	plain   rule = iota
-	skip         // it decides nothing, or only how long something takes
-	set          // a timer: whether it is set. It may go off at any time from now on
-	polls        // the same of one that leads to a check: whether any of them is set
-	sign         // a time: none, over, or to come
-	limit        // until when a request may run
-	local        // a time after which it cannot
-	sending      // when a release was sent, which is compared with those
-	token        // a token
-	place        // an arrival
-	some         // a count of which only none, one and more matter
+	plain      rule = iota
+	skip            // it decides nothing, or only how long something takes
+	set             // a timer: whether it is set. It may go off at any time from now on
+	polls           // the same of one that leads to a check: whether any of them is set
+	sign            // a time: none, over, or to come
+	limit           // until when a request may run
+	local           // a time after which it cannot
+	sending         // when a release was sent, which is compared with those
+	token           // a token
+	place           // an arrival
+	generation      // of an event
+	some            // a count of which only none, one and more matter
 )
 
 // rules are those of the fields that are not plain. Of a type of another package the first word is the package.
@@ -157,6 +158,7 @@ type encoder struct {
 	ranks [16][]int64
 	polls bool  // a timer of the client that leads to a check is set
 	now   int64 // ns
+	first int64 // generation, of an event where they are counted
 	taken bool  // the grant that comes next is a hold already: its age is no matter
 	seed  maphash.Seed
 }
@@ -230,6 +232,8 @@ func (e *encoder) number(r rule, n, scale int64) {
 		e.byte(0)
 	case r == plain:
 		e.int(n)
+	case r == generation && e.first != 0:
+		e.int(n - e.first + 1)
 	case r == some:
 		e.byte(byte(min(n, 2)))
 	case r == set:
@@ -277,6 +281,9 @@ func (e *encoder) pointer(f *form, p unsafe.Pointer) {
 		return
 	}
 	e.seen[p] = uint16(len(e.seen))
+	if f.of == ticketType && beginsWaiter(p) {
+		f = forms[waiterType]
+	}
 	e.byte(2)
 	e.value(f, p)
 }

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/headwaiter/headwaiter/internal/core"
+	"github.com/headwaiter/headwaiter/internal/event"
 )
 
 // A world is a graph of pointers. The cores are part of it, and their fields are private. So a copy walks over the types,
@@ -33,10 +34,17 @@ var (
 	timeType  = reflect.TypeFor[time.Time]()
 	anyType   = reflect.TypeFor[any]()
 	scopeType = reflect.TypeFor[scope]()
-	whole     = map[reflect.Type]reflect.Type{reflect.TypeFor[core.Call](): reflect.TypeFor[core.Ticket]()} // Each call that a world has begins a ticket.
+
+	ticketType = reflect.TypeFor[core.Ticket]()
+	waiterType = reflect.TypeFor[event.Waiter]()
+
+	whole     = map[reflect.Type]reflect.Type{reflect.TypeFor[core.Call](): ticketType} // A call begins a ticket, or a waiter.
 	partOfAll = []reflect.Type{reflect.TypeFor[list.List](), reflect.TypeFor[list.Element](), reflect.TypeFor[ring.Ring]()}
 	shapes    = map[reflect.Type]*shape{}
 )
+
+// beginsWaiter reports whether a call of a core begins a waiter, and not a ticket.
+var beginsWaiter func(p unsafe.Pointer) bool
 
 func shapeOf(t reflect.Type) *shape {
 	if w := whole[t]; w != nil {
@@ -89,13 +97,6 @@ func (s *shape) add(t reflect.Type, at uintptr) {
 	s.ops = append(s.ops, o)
 }
 
-// prepare reads the types that a world has, so that several can be copied at a time.
-func prepare(of ...reflect.Type) {
-	for _, t := range of {
-		shapeOf(t)
-	}
-}
-
 // A copier copies one world after the other.
 type copier struct {
 	seen  map[unsafe.Pointer]unsafe.Pointer
@@ -123,6 +124,9 @@ func (c *copier) pointer(s *shape, p unsafe.Pointer) unsafe.Pointer {
 	}
 	if q, ok := c.seen[p]; ok {
 		return q
+	}
+	if s.of == ticketType && beginsWaiter(p) {
+		s = shapes[waiterType]
 	}
 	v := reflect.New(s.of)
 	v.Elem().Set(reflect.NewAt(s.of, p).Elem())

@@ -3,6 +3,7 @@ package main
 import (
 	"flag"
 	"hash/maphash"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -50,9 +51,10 @@ func TestSlipsAreFound(t *testing.T) {
 		slip  func(*scope)
 		finds string
 	}{
-		"the next leader of a cohort asks after the release":       {"a cohort and a stranger", func(s *scope) { s.AsksLater = true }, overtaken},
-		"who hands a hold over ends when that is answered":         {"a client that hands over, one other, a late message and a fault", func(s *scope) { s.EndsLate = true }, twoBelievers},
-		"requests overtake each other, for which releases make up": {"two clients, a late message and one that gives up", func(s *scope) { s.Overtake = true }, ""},
+		"the next leader of a cohort asks after the release":          {"a cohort and a stranger", func(s *scope) { s.AsksLater = true }, overtaken},
+		"who hands a hold over ends when that is answered":            {"a client that hands over, one other, a late message and a fault", func(s *scope) { s.EndsLate = true }, twoBelievers},
+		"a client counts as subscribed until it has heard of the end": {"two clients that come back, one that gives up and one that unsubscribes", func(s *scope) { s.HearsOn = true }, overtaken},
+		"requests overtake each other, for which releases make up":    {"two clients, a late message and one that gives up", func(s *scope) { s.Overtake = true }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := *chosen(c.scope, true)[0]
@@ -93,6 +95,16 @@ func TestASeedIsAHistory(t *testing.T) {
 		next, _ := s.history(8)
 		require.NotEqual(t, one, next, s.Title)
 	}
+}
+
+// What depends on more than one field is written down: a form that was made too early has nothing of it.
+func TestFormsHaveTheirSpecials(t *testing.T) {
+	for of := range specials {
+		if f := forms[of]; f != nil {
+			require.NotNil(t, f.special, of.String())
+		}
+	}
+	require.NotNil(t, forms[reflect.TypeFor[flight]()])
 }
 
 // A copy shares nothing with what it is a copy of, and is the same state.

@@ -69,7 +69,7 @@ func (c *client) arrives(l lane) bool {
 	case toServer, subscribes:
 		w.run(c, f, true)
 	case toClient:
-		w.tell("    %s receives the reply to %s (%s)", c.name, f.what(), w.answerText(f))
+		w.tell("    %s receives the reply to %s (%s)", c.name, f.what(), f.answer())
 		c.answered(f, &answered)
 	case pushes:
 		switch f.Kind {
@@ -115,7 +115,7 @@ func (w *world) owed() bool {
 		}
 		if c.life == alive && c.poll && c.round == nil {
 			c.poll = false
-			if c.lock.Checking {
+			if c.event != nil || c.lock.Checking {
 				c.check()
 			} else {
 				c.input(func(x *core.Input) { c.lock.Poll(x) }) // A usual one, which no other name is due with.

@@ -13,6 +13,7 @@ type judge struct {
 	Hurt  []string // clients whose subscription came to harm: they may be skipped
 	Eaten []string // clients that let a grant run out, and were not heard of since
 	seen  uint64   // the highest token with which a holder began to believe
+	Rest  int64    // server µs until which the name is to stay taken
 	alone uint64   // the same, of holders who share with nobody
 	bad   string
 
@@ -73,6 +74,10 @@ func without(all []string, one string) []string {
 
 // takes judges that a holder begins to believe (I2).
 func (j *judge) takes(w *world, k *call) {
+	j.begins(w, k)
+	if k.forced {
+		return // Until its next renewal it may believe that it holds, after the next has begun to.
+	}
 	k.placed = false
 	k.had = w.scope.Limit > 0
 	token := k.using.hold.UseToken
@@ -138,7 +143,8 @@ func (j *judge) after(w *world, c *client, f *flight, live bool, t *wire.Tuple) 
 			}
 		}
 	}
-	fresh := slices.DeleteFunc(slices.Clone(held), func(g grip) bool { return has(j.held, g.text) })
+	j.notes(w, held)
+	fresh := slices.DeleteFunc(slices.Clone(held), func(g grip) bool { return has(j.held, g.text) || wire.Rests(g.text) })
 	j.dropped(w, c, f, held, len(fresh))
 	for _, g := range fresh {
 		j.granted(w, c, f, g)
@@ -161,6 +167,7 @@ func (j *judge) after(w *world, c *client, f *flight, live bool, t *wire.Tuple) 
 // granted judges the order in which tickets are granted (I3), and that nobody is granted twice in vain (R10).
 func (j *judge) granted(w *world, c *client, f *flight, g grip) {
 	at := j.arrivalOf(g.text, f)
+	j.freed(w, g.text)
 	if k := w.ofTicket(g.text); k != nil {
 		k.placed = false
 	}
@@ -208,7 +215,7 @@ func (j *judge) dropped(w *world, c *client, f *flight, held []grip, fresh int) 
 		owner := wire.TicketClient(a.Ticket)
 		if owner != c.name {
 			w.tell("    dropped from the queue: %s", shortly(a.Ticket))
-			if !w.suspected(owner) {
+			if !w.suspected(owner, w.us()) {
 				silent = with(silent, owner)
 			}
 		}
@@ -218,7 +225,7 @@ func (j *judge) dropped(w *world, c *client, f *flight, held []grip, fresh int) 
 	}
 	unfair := fresh == 0 && len(held) == 0 && len(silent) > 1 && !(j.mark != 0 && j.mark <= w.us())
 	for _, k := range out {
-		if k.client == c || !unfair && (slices.Contains(j.Hurt, k.client.name) || w.suspected(k.client.name)) {
+		if k.client == c || !unfair && (slices.Contains(j.Hurt, k.client.name) || w.suspected(k.client.name, w.us())) {
 			k.placed = false
 		}
 	}
@@ -241,7 +248,7 @@ func (j *judge) enters(w *world, c *client, f *flight, live bool) {
 		}
 	case checkKind:
 		for _, n := range f.Check.Named {
-			if f.Check.Round.Mode != wire.Deaf && !w.suspected(c.name) {
+			if f.Check.Round.Mode != wire.Deaf && !w.suspected(c.name, w.us()) {
 				place(n.Text)
 			}
 		}
@@ -270,9 +277,15 @@ func (w *world) look() string {
 	if w.judge.bad != "" {
 		return w.judge.bad
 	}
+	if o := w.waitsFor(); o != nil {
+		return o.look(w)
+	}
 	var sum int64
 	for _, k := range w.calls {
-		if k.client.life != dead && k.believes() {
+		if bad := k.agreed(); bad != "" {
+			return bad
+		}
+		if k.client.life != dead && k.believes() && !k.forced {
 			sum += w.scope.weightOf(k.client.name)
 		}
 	}
@@ -281,7 +294,7 @@ func (w *world) look() string {
 	}
 	for _, g := range w.grips() {
 		c := w.clientNamed(wire.TicketClient(g.text))
-		if g.full && !lua.InTransit(g.text) && g.until > w.us() && c.life == alive && c.lock.Ticket(g.text) == nil && !c.underWay(g.text) {
+		if g.full && !lua.InTransit(g.text) && !wire.Rests(g.text) && g.until > w.us() && c.life == alive && c.lock.Ticket(g.text) == nil && !c.underWay(g.text) {
 			return phantomHolder
 		}
 	}
@@ -300,27 +313,6 @@ func (w *world) look() string {
 	return ""
 }
 
-// underWay reports whether a release of a ticket is, or the news of a grant to it.
-func (c *client) underWay(text string) bool {
-	for _, d := range c.later {
-		if d.release.Text == text {
-			return true
-		}
-	}
-	grants := func(all []wire.Grant) bool {
-		return slices.ContainsFunc(all, func(g wire.Grant) bool { return g.Ticket == text })
-	}
-	for _, all := range [...][]*flight{c.requests, c.replies, c.pushed, c.failed} {
-		for _, f := range all {
-			if f.Kind == endKind && f.Release.Text == text || f.Reply != nil && (grants(f.Reply.Grants) || f.Kind == askKind && f.Ask.Text == text) ||
-				f.Message != nil && grants(f.Message.Grants) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // through reports whether all calls are over, and all that they had to do.
 func (w *world) through() bool {
 	for _, k := range w.calls {
@@ -329,34 +321,9 @@ func (w *world) through() bool {
 		}
 	}
 	for _, c := range w.clients {
-		if c.life == stopped || c.life == alive && (len(c.later)+len(c.requests)+len(c.replies)+len(c.failed) > 0) {
+		if c.life == stopped || c.life == alive && !c.quiet() {
 			return false
 		}
 	}
 	return true
-}
-
-func (w *world) answerText(f *flight) string {
-	r := f.Reply
-	switch r.Status {
-	case wire.Granted:
-		return "granted"
-	case wire.Waiting:
-		if r.Place < 0 {
-			return "not queued"
-		}
-		return "queued"
-	case wire.Late:
-		return "late"
-	case wire.Done:
-		if f.Kind == checkKind {
-			return f.Check.Round.Mode
-		}
-		return "freed"
-	case wire.Refused:
-		return "does not hold"
-	case wire.Full:
-		return "full"
-	}
-	return fmt.Sprint(r.Status)
 }

@@ -3,7 +3,7 @@ package main
 import (
 	"cmp"
 	"slices"
-	"strconv"
+	"time"
 
 	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/times"
@@ -18,6 +18,8 @@ func (c *client) subscribe() {
 			c.sub = subscribing
 		}
 		c.send(subscribes, &flight{Kind: subscribeKind})
+	} else if c.sub == subscribed && !c.again {
+		c.confirmed() // A slip.
 	}
 }
 
@@ -33,30 +35,47 @@ func (c *client) confirmed() {
 	}
 	c.sub = subscribed
 	w.tell("    %s is subscribed", c.name)
-	if c.lock.Listens() {
+	if c.decider().Listens() {
 		nonce := c.nonce()
-		c.input(func(x *core.Input) { c.lock.OnSubscribed(x, 1, nonce) })
-	}
-}
-
-// nonce is client.nonce: what no ping has that is on its way.
-func (c *client) nonce() string {
-	for n := 1; ; n++ {
-		text := strconv.Itoa(n)
-		used := func(f *flight) bool { return f.Nonce == text || f.Message != nil && f.Message.Nonce == text }
-		if !slices.ContainsFunc(c.requests, used) && !slices.ContainsFunc(c.pushed, used) {
-			return text
-		}
+		c.input(func(x *core.Input) { c.decider().OnSubscribed(x, 1, nonce) })
 	}
 }
 
 // unheard is listener.silence and entry.Unheard: the connection that subscribes is gone, and another one is made.
 func (c *client) unheard() {
 	c.hangUp()
-	c.input(func(x *core.Input) { c.lock.OnUnsubscribed(x) })
-	if c.lock.Listens() {
+	c.input(func(x *core.Input) { c.decider().OnUnsubscribed(x) })
+	if c.decider().Listens() {
 		c.subscribe()
 	}
+}
+
+// newLock makes the core of a name that the client has not used yet.
+func (c *client) newLock() {
+	w := c.world
+	c.input(func(x *core.Input) {
+		c.lock = core.New(x, core.Config{Client: c.name, GrantLease: grantTime, Several: w.permits != nil, Entries: w.scope.Enters != ""}, core.Name{
+			Linger: w.scope.linger(c.name), Subscription: core.Subscription{Born: w.now},
+		})
+	})
+}
+
+// retire is entry.retire. No other name is subscribed to, so the connection goes with the subscription.
+func (c *client) retire() {
+	w := c.world
+	c.retires = false
+	over, listened := false, false
+	c.input(func(x *core.Input) { over, listened = c.lock.Retire(x) })
+	switch {
+	case !over:
+		return
+	case listened && w.scope.HearsOn:
+		w.listens(c.name, false)
+	case listened:
+		c.hangUp()
+	}
+	c.timer, c.poll = time.Time{}, false
+	c.newLock()
 }
 
 // hangUp ends the connection that subscribes.
@@ -91,7 +110,7 @@ func (c *client) cutConnection(runs bool) {
 			}
 		}
 		if c.cohort != nil && f.Kind == askKind {
-			f.Call.placed = false
+			f.Owner.(*call).placed = false
 		}
 	}
 	c.requests, c.replies = nil, nil
@@ -107,7 +126,10 @@ func (c *client) cutConnection(runs bool) {
 // leave keeps a request that may still run, and that nobody waits for.
 func (w *world) leave(f *flight) {
 	left := *f
-	left.Late, left.Left, left.Call = false, true, nil
+	left.Late, left.Left, left.Owner = false, true, nil
+	if w.occasion != nil {
+		left.detach()
+	}
 	w.old = append(w.old, &left)
 	slices.SortStableFunc(w.old, func(a, b *flight) int {
 		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.names(), b.names()), cmp.Compare(a.NotAfter, b.NotAfter))

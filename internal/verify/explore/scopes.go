@@ -19,16 +19,24 @@ type scope struct {
 	Double  string // the client that makes two calls at a time
 	Replica string // the client that subscribes at a replica: it hears, and is not counted
 	Asks    string // the client whose holders want to know whether somebody waits
+	Leaves  string // the client that unsubscribes when it has not used the name for a while
+	Least   string // the client whose holds have a minimum
+	Most    string // the client whose holds have a maximum
+	Enters  string // the client that may enter its hold again
+	Forces  bool   // an operator may free the name by force, once
 	Gives   string // the client that hands its holds over
 	Mates   string // the client whose calls use one hold
 	Passes  int    // how often it is passed on
 	Keeps   bool   // whether it is kept
 	Readers bool
-	Limit   int // how many may wait; 0: any number
+	Limit   int            // how many may wait; 0: any number
+	Event   func(w *world) // makes the event that all calls wait for in place of a hold
+	Sets    int            // how often a latch is set again, or somebody leads, at any time
 	budget
 
 	Overtake  bool // a slip of the network: requests on a connection overtake those that are held up
 	AsksLater bool // a slip: the next leader of a cohort asks after the release of the last hold
+	HearsOn   bool // a slip: a client that unsubscribes counts as subscribed until it has heard of the end of that
 	EndsLate  bool // a slip: who hands a hold over ends when that is answered
 	Ahead     bool // the last token is ahead of the clock
 	Forgets   bool // a fault may be that the server forgets
@@ -44,7 +52,7 @@ var scopes = []*scope{
 	{Title: "two clients, a fault, and requests that run too late", Calls: "A1 B1", budget: budget{Faults: 1}, Stale: true},
 	{Title: "two clients, a late message and one that gives up", Calls: "A1 B1", budget: budget{Late: 1, Cancels: 1}},
 	{Title: "two clients, a late message and a fault", Calls: "A1 B1", budget: budget{Late: 1, Faults: 1}},
-	{Title: "two clients and two late messages", Calls: "A1 B1", budget: budget{Late: 2}},
+	{Title: "two clients and two late messages", Calls: "A1 B1", budget: budget{Late: 2}, Long: true},
 	{Title: "two clients, a late message, a fault and one that gives up", Calls: "A1 B1", budget: budget{Late: 1, Faults: 1, Cancels: 1}, Long: true},
 	{Title: "two clients, one of which comes back, and a late message", Calls: "A1 A2 B1", budget: budget{Late: 1}},
 	{Title: "three clients and a fault", Calls: "A1 B1 C1", budget: budget{Faults: 1}},
@@ -52,6 +60,10 @@ var scopes = []*scope{
 	{Title: "three clients, a message that comes twice, and a fault", Calls: "A1 B1 C1", budget: budget{Twice: 1, Faults: 1}, Long: true},
 	{Title: "three clients and two faults", Calls: "A1 B1 C1", budget: budget{Faults: 2}, Long: true},
 	{Title: "two clients that come back, a late message and one that gives up", Calls: "A1 A2 B1 B2", budget: budget{Late: 1, Cancels: 1}, Wide: true, Long: true},
+	{Title: "two clients, one of which unsubscribes and comes back, and a late message", Calls: "A1 B1 B2", Leaves: "B", budget: budget{Late: 1}, Long: true},
+	{Title: "two clients that come back, one that gives up and one that unsubscribes", Calls: "A1 A2 B1 B2", Leaves: "B", budget: budget{Cancels: 1}},
+	{Title: "two clients that come back, a fault and one that unsubscribes", Calls: "A1 A2 B1 B2", Leaves: "B", budget: budget{Faults: 1}, Long: true},
+	{Title: "two clients that come back, a late message, one that gives up and one that unsubscribes", Calls: "A1 A2 B1 B2", Leaves: "B", budget: budget{Late: 1, Cancels: 1}, Wide: true, Long: true},
 	{Title: "two calls at a time, a late message and a fault", Calls: "A1 B1 B2", Double: "B", budget: budget{Late: 1, Faults: 1}, Wide: true, Long: true},
 	{Title: "two calls at a time, and a fault", Calls: "A1 A2 B1 B2", Double: "B", budget: budget{Faults: 1}, Long: true},
 	{Title: "three clients, one of which listens at a replica", Calls: "A1 B1 C1", Replica: "B"},
@@ -69,6 +81,13 @@ var scopes = []*scope{
 	{Title: "a holder that wants to know whether somebody waits, one other, and a fault", Calls: "A1 B1", Asks: "A", budget: budget{Faults: 1}},
 	{Title: "a holder that wants to know whether somebody waits, one other, a late message and one that gives up", Calls: "A1 B1", Asks: "A", budget: budget{Late: 1, Cancels: 1}},
 	{Title: "a holder that wants to know whether somebody waits, two others, and a fault", Calls: "A1 B1 C1", Asks: "A", budget: budget{Faults: 1}},
+	{Title: "a holder that enters again, one other, and a fault", Calls: "A1 B1", Enters: "A", budget: budget{Faults: 1}},
+	{Title: "a holder that is freed by force, one other, and a late message", Calls: "A1 B1", Forces: true, budget: budget{Late: 1}, Long: true},
+	{Title: "a holder that is freed by force, one other, and a fault", Calls: "A1 B1", Forces: true, budget: budget{Faults: 1}},
+	{Title: "a hold with a minimum, two others, and a fault", Calls: "A1 B1 C1", Least: "A", budget: budget{Faults: 1}},
+	{Title: "a hold with a minimum, one other, a late message and one that gives up", Calls: "A1 B1", Least: "A", budget: budget{Late: 1, Cancels: 1}},
+	{Title: "a hold with a maximum, one other, a late message and one that gives up", Calls: "A1 B1", Most: "A", budget: budget{Late: 1, Cancels: 1}},
+	{Title: "a hold with a maximum, one other, and a fault", Calls: "A1 B1", Most: "A", budget: budget{Faults: 1}},
 	{Title: "a cohort alone", Calls: "A1 A2 A3", Mates: "A", Passes: 1},
 	{Title: "a cohort and a stranger", Calls: "A1 A2 A3 B1 B2", Mates: "A", Passes: 1, Long: true},
 	{Title: "a cohort, a stranger and a fault", Calls: "A1 A2 A3 B1", Mates: "A", Passes: 1, budget: budget{Faults: 1}, Long: true},
@@ -80,6 +99,17 @@ var scopes = []*scope{
 	{Title: "a client that keeps its hold, one other, and a fault", Calls: "A1 A2 B1", Mates: "A", Keeps: true, budget: budget{Faults: 1}, Long: true},
 	{Title: "a client that keeps its hold, one other, tokens ahead of the clock, and a fault", Calls: "A1 A2 B1", Mates: "A", Keeps: true, Ahead: true, budget: budget{Faults: 1}, Long: true},
 	{Title: "a client that keeps its hold, one other, and a server that forgets", Calls: "A1 A2 B1", Mates: "A", Keeps: true, Forgets: true, Quick: true, budget: budget{Faults: 1}, Long: true},
+	{Title: "a latch of two, two who wait, a late message and a fault", Calls: "A1 B1", Event: latchOfTwo, budget: budget{Late: 1, Faults: 1}},
+	{Title: "a latch that is set again, two who wait, one of which comes back, and a late message", Calls: "A1 A2 B1", Event: latchOfTwo, Sets: 1, budget: budget{Late: 1}},
+	{Title: "a barrier of two, a late message and a fault", Calls: "A1 B1", Event: barrierOfTwo, budget: budget{Late: 1, Faults: 1}},
+	{Title: "a barrier of two, both come again, a late message and a fault", Calls: "A1 A2 B1 B2", Event: barrierOfTwo, budget: budget{Late: 1, Faults: 1}, Long: true},
+	{Title: "a barrier of two, both come again, a fault and one that gives up", Calls: "A1 A2 B1 B2", Event: barrierOfTwo, budget: budget{Faults: 1, Cancels: 1}},
+	{Title: "a barrier of two with an action, a late message and one that gives up", Calls: "A1 B1", Event: barrierWithAction, budget: budget{Late: 1, Cancels: 1}},
+	{Title: "a barrier of two with an action, a fault and one that gives up", Calls: "A1 B1", Event: barrierWithAction, budget: budget{Faults: 1, Cancels: 1}},
+	{Title: "a latch of two, two who wait, a late message and one that gives up", Calls: "A1 B1", Event: latchOfTwo, budget: budget{Late: 1, Cancels: 1}},
+	{Title: "a barrier of two, a late message and one that gives up", Calls: "A1 B1", Event: barrierOfTwo, budget: budget{Late: 1, Cancels: 1}},
+	{Title: "two who observe an election, and a late message", Calls: "A1 B1", Event: leadership, Sets: 2, budget: budget{Late: 1}},
+	{Title: "two who observe an election, and a fault", Calls: "A1 B1", Event: leadership, Sets: 2, budget: budget{Faults: 1}},
 	{Title: "a client that keeps its hold, one other, and a late message", Calls: "A1 A2 B1", Mates: "A", Keeps: true, budget: budget{Late: 1}, Long: true},
 }
 
@@ -115,7 +145,7 @@ func (s *scope) slots(client string) int {
 
 // alike reports whether it makes no difference which of two clients comes first.
 func (s *scope) alike(a, b string) bool {
-	special := s.Heavy + s.Double + s.Replica + s.Asks + s.Gives + s.Mates
+	special := s.Leaves + s.Least + s.Most + s.Enters + s.Heavy + s.Double + s.Replica + s.Asks + s.Gives + s.Mates
 	return strings.Count(s.Calls, a) == strings.Count(s.Calls, b) && !strings.Contains(special, a) && !strings.Contains(special, b)
 }
 
@@ -124,6 +154,14 @@ func (s *scope) keep() time.Duration {
 		return keepTime
 	}
 	return 0
+}
+
+// linger is how long a client keeps a name after its last use.
+func (s *scope) linger(client string) time.Duration {
+	if client == s.Leaves {
+		return time.Second
+	}
+	return 1000 * time.Hour
 }
 
 const startMicros = 1_700_000_000_000_000
@@ -139,6 +177,9 @@ func (s *scope) world() *world {
 	} else {
 		w.permits = permits.New()
 	}
+	if s.Event != nil {
+		s.Event(w)
+	}
 	w.judge.seen, w.judge.alone = startMicros-1, startMicros-1
 	if s.Replica != "" {
 		w.judge.Hurt = []string{s.Replica}
@@ -147,16 +188,17 @@ func (s *scope) world() *world {
 		c := w.clientNamed(name[:1])
 		if c == nil {
 			c = &client{name: name[:1], world: w}
-			c.input(func(x *core.Input) {
-				c.lock = core.New(x, core.Config{Client: c.name, GrantLease: grantTime, Several: s.Permits > 0}, core.Name{
-					Linger: 1000 * time.Hour, Subscription: core.Subscription{Born: w.now},
-				})
-			})
+			w.clients = append(w.clients, c)
+			if s.Event != nil {
+				w.waitsFor().joins(c)
+				w.calls = append(w.calls, &call{name: name, client: c})
+				continue
+			}
+			c.newLock()
 			if c.name == s.Mates {
 				c.cohort = &core.Cohort{}
 				c.lock.Begin(c.cohort, s.Passes, s.keep())
 			}
-			w.clients = append(w.clients, c)
 		}
 		w.calls = append(w.calls, &call{name: name, client: c})
 	}

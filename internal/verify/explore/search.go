@@ -2,7 +2,6 @@ package main
 
 import (
 	"hash/maphash"
-	"reflect"
 	"sync"
 )
 
@@ -51,12 +50,6 @@ type worker struct {
 	encoder *encoder
 }
 
-func init() {
-	prepare(reflect.TypeFor[world](), reflect.TypeFor[call]())
-	formOf(reflect.TypeFor[world]())
-	formOf(reflect.TypeFor[call]())
-}
-
 // each calls a function with what each step from a world leads to, until it returns false.
 func (k *worker) each(w *world, do func(n *next) bool) {
 	nth := 0
@@ -79,7 +72,7 @@ func (k *worker) each(w *world, do func(n *next) bool) {
 		}
 		for i, l := range x.sent {
 			for do := held; do < mishaps; do++ {
-				if x.may(l, do) {
+				if x.budget.may(l, do) {
 					if _, on := try(&s, plan{i + 1, do}); !on {
 						return
 					}

@@ -13,19 +13,23 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// The server is the model of the scripts, which the scripts are fuzzed against.
+// A server is the model of the scripts, which the scripts are fuzzed against.
+type server struct {
+	mutex   *model.Mutex  // of a name that one holds at a time
+	permits *permits.Lock // or of one that several hold
+}
 
 // line is the queue of the name, whoever holds it.
-func (w *world) line() *line.Line {
-	if w.mutex != nil {
-		return &w.mutex.Line
+func (s *server) line() *line.Line {
+	if s.mutex != nil {
+		return &s.mutex.Line
 	}
-	return &w.permits.Line
+	return &s.permits.Line
 }
 
 // listens has the server know that a client subscribes, or not any more.
-func (w *world) listens(client string, on bool) {
-	l := w.line()
+func (s *server) listens(client string, on bool) {
+	l := s.line()
 	if !on {
 		delete(l.Hears, client)
 	} else {
@@ -34,7 +38,7 @@ func (w *world) listens(client string, on bool) {
 }
 
 // hears reports whether messages go to a client.
-func (w *world) hears(client string) bool { return w.line().Hears[client] }
+func (s *server) hears(client string) bool { return s.line().Hears[client] }
 
 // run has the server run a request. live: its client waits for the answer.
 func (w *world) run(c *client, f *flight, live bool) {
@@ -62,6 +66,11 @@ func (w *world) run(c *client, f *flight, live bool) {
 	}
 	for _, z := range w.zombies {
 		l.Hears[z] = true
+	}
+	if o := w.waitsFor(); o != nil {
+		o.serve(w, c, f, live)
+		l.Hears = hears
+		return
 	}
 	w.judge.before(w, c, f, live)
 	t := w.script(c, f)
@@ -91,7 +100,7 @@ func (w *world) run(c *client, f *flight, live bool) {
 // publish sends a message to a client, if it subscribes.
 func (w *world) publish(m stage.Message) {
 	c := w.clientNamed(m.Client)
-	if c == nil || c.life == dead || !w.hears(m.Client) || c.half {
+	if own := c != nil && c.attends && m.Text[0] == byte(wire.MessageForced); c == nil || c.life == dead || !w.hears(m.Client) && !own || c.half {
 		return
 	}
 	parsed, err := wire.ParseMessage(m.Text)
@@ -130,9 +139,17 @@ func (w *world) script(c *client, f *flight) wire.Tuple {
 		}
 		return model.End{Ticket: f.Release.Text, Token: int64(f.Release.Token), Floor: f.Floor, Rests: f.Release.Rests}.Run(w.mutex, now)
 	}
-	r := f.Renewal
+	if f.Kind == forceKind {
+		return model.Force{}.Run(w.mutex, now)
+	}
+	r, least := f.Renewal, int64(0)
+	if r.Stays {
+		least = r.Least.Milliseconds()
+	}
+	count, revision := entries(r.Entries)
 	return model.Renew{
-		Ticket: r.Text, Token: int64(r.Token), Lease: r.Lasts.Milliseconds(), Phase: phaseOf(f), NotAfter: f.NotAfter, Wants: r.Wishes, Marked: r.Said,
+		Ticket: r.Text, Token: int64(r.Token), Lease: r.Lasts.Milliseconds(), Phase: phaseOf(f), NotAfter: f.NotAfter, Wants: r.Wishes, Marked: r.Said, Least: least,
+		Count: count, Revision: revision,
 	}.Run(w.mutex, now)
 }
 
@@ -200,32 +217,32 @@ type grip struct {
 }
 
 // grips are the holds that the server has, those whose lease is over among them.
-func (w *world) grips() (all []grip) {
-	if m := w.mutex; m != nil {
+func (s *server) grips() (all []grip) {
+	if m := s.mutex; m != nil {
 		if m.Lock.Owner != "" {
 			all = append(all, grip{m.Lock.Owner, m.Lock.Until, m.Lock.Phase != "granted", m.Lock.Token})
 		}
 		return all
 	}
-	for text, h := range w.permits.Hash.Holds {
-		all = append(all, grip{text, w.permits.Holders[text], h.Phase != 'g', h.Token})
+	for text, h := range s.permits.Hash.Holds {
+		all = append(all, grip{text, s.permits.Holders[text], h.Phase != 'g', h.Token})
 	}
 	slices.SortFunc(all, func(a, b grip) int { return strings.Compare(a.text, b.text) })
 	return all
 }
 
 // notes are what the server has noted of the queue.
-func (w *world) notes() *line.Notes {
-	if w.mutex != nil {
-		return &w.mutex.Lock.Notes
+func (s *server) notes() *line.Notes {
+	if s.mutex != nil {
+		return &s.mutex.Lock.Notes
 	}
-	return &w.permits.Hash.Notes
+	return &s.permits.Hash.Notes
 }
 
 // suspected reports whether the server passes a client over because it let a lease run out.
-func (w *world) suspected(client string) bool {
-	at, ok := w.line().Suspects[client]
-	return ok && w.notes().Marked && at <= w.us()
+func (s *server) suspected(client string, now int64) bool {
+	at, ok := s.line().Suspects[client]
+	return ok && s.notes().Marked && at <= now
 }
 
 // ofTicket returns the call whose ticket has a text; nil if there is none.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"slices"
 	"strconv"
 	"time"
 
@@ -49,13 +48,6 @@ func holdTimer(h *core.Hold) (at time.Time, set bool) {
 	return k.holdTimer, !k.holdTimer.IsZero()
 }
 
-// sends reports whether a release of a ticket is on its way, or to be sent later.
-func (c *client) sends(t *core.Ticket) bool {
-	is := func(f *flight) bool { return f.Kind == endKind && f.Release.Ticket == t }
-	return slices.ContainsFunc(c.later, func(d *timed) bool { return d.release.Ticket == t }) || slices.ContainsFunc(c.requests, is) ||
-		slices.ContainsFunc(c.replies, is) || slices.ContainsFunc(c.failed, is)
-}
-
 // perform is entry.perform, lockEntry.do and hold.do.
 func (c *client) perform(e *core.Effect) {
 	w := c.world
@@ -79,6 +71,10 @@ func (c *client) perform(e *core.Effect) {
 		c.subscribe()
 	case core.Ping:
 		c.request(&flight{Kind: echoKind, Nonce: e.Text}, attemptTime)
+	case core.Attend:
+		c.attends = c.world.scope.Forces
+	case core.Retire:
+		c.retires = true
 	case core.Send:
 		c.sendRelease(e.Release)
 	case core.SendLater:
@@ -104,6 +100,7 @@ func (c *client) perform(e *core.Effect) {
 		c.recalled = true
 	case core.Awaited:
 		k.knows = k.knows || e.Flag
+	case core.StopAction: // The action may go on for as long as it likes.
 	case core.Forged, core.Impossible:
 		w.judge.find("an impossible step")
 	case core.GivenBack:
@@ -134,8 +131,12 @@ func (k *call) start() {
 	if w := k.client.world; w.scope.Mates != "" && !w.scope.Quick {
 		w.to(w.now.Add(thought)) // The tokens of a hold may not run ahead of the clock, and who comes later has a later time.
 	}
-	if k.client.cohort != nil {
+	switch {
+	case k.client.cohort != nil:
 		k.join()
+		return
+	case k.client.event != nil:
+		k.client.world.waitsFor().start(k)
 		return
 	}
 	k.register(k.newTicket())
@@ -145,7 +146,8 @@ func (k *call) start() {
 // newTicket is binding.newTicket.
 func (k *call) newTicket() *core.Ticket {
 	c, s := k.client, k.client.world.scope
-	t := &core.Ticket{Options: &core.Options{Kind: s.kindOf(c.name), Permits: s.weightOf(c.name), Renewal: leaseTime}}
+	o := s.terms(c.name)
+	t := &core.Ticket{Options: &o}
 	t.Owner, t.Begun, t.Lease, t.Place, t.Budget, t.Limit = k, c.world.now, leaseTime, -1, attemptTime, s.Limit
 	return t
 }
@@ -162,6 +164,10 @@ func (k *call) register(t *core.Ticket) {
 // run is wait.run: it does what the core says until the call has to wait.
 func (k *call) run(step core.Step) {
 	c := k.client
+	if c.event != nil {
+		c.world.waitsFor().run(k, step)
+		return
+	}
 	for {
 		if step.Do == core.Take && !k.ended && k.take() {
 			return
@@ -210,7 +216,7 @@ func (k *call) ask() bool {
 	if ok {
 		k.phase = asking
 		q.Moves = k.from != nil
-		c.request(&flight{Kind: askKind, Call: k, Ask: &q, Transit: k.from}, k.ticket.Budget)
+		c.request(&flight{Kind: askKind, Owner: k, Ask: &q, Transit: k.from}, k.ticket.Budget)
 	}
 	return ok
 }
@@ -223,7 +229,7 @@ func (k *call) confirm() bool {
 	c.input(func(x *core.Input) { r, ok = c.lock.BeginConfirm(x, k.ticket, x.Now, false) })
 	if ok {
 		k.phase = confirming
-		c.request(&flight{Kind: confirmKind, Call: k, Renewal: &r}, attemptTime)
+		c.request(&flight{Kind: confirmKind, Owner: k, Renewal: &r}, attemptTime)
 	}
 	return ok
 }
@@ -280,6 +286,11 @@ func (k *call) release() {
 		k.stopUsing()
 		return
 	}
+	if k.twice {
+		k.twice = false
+		c.leave(k)
+		return
+	}
 	k.phase, k.using = over, nil
 	if c.leave(k) {
 		d := core.ReleaseOf(k.ticket)
@@ -294,11 +305,15 @@ func (k *call) renew() {
 	a, _ := c.attempt(attemptTime)
 	var r core.Renewal
 	c.input(func(x *core.Input) { r = c.lock.NextRenewal(x, k.hold, a) })
-	c.request(&flight{Kind: renewKind, Call: k, Renewal: &r}, attemptTime)
+	c.request(&flight{Kind: renewKind, Owner: k, Renewal: &r}, attemptTime)
 }
 
 // check is entry.runChecks and entry.checkOnce up to the sending.
 func (c *client) check() {
+	if c.event != nil {
+		c.world.waitsFor().check(c)
+		return
+	}
 	if c.round == nil {
 		c.round = c.lock.BeginRound()
 	}
@@ -308,6 +323,10 @@ func (c *client) check() {
 
 // answered takes in the answer to a request, or its lack.
 func (c *client) answered(q *flight, f *core.Failure) {
+	if c.event != nil && q.Kind != echoKind {
+		c.world.waitsFor().answered(c, q, f)
+		return
+	}
 	r := &wire.Reply{}
 	if q.Reply != nil {
 		r = q.Reply
@@ -339,17 +358,21 @@ func (c *client) answered(q *flight, f *core.Failure) {
 			c.lock.OnReleaseReply(x, q.Release, q.Attempt.Sent, &head, f)
 		})
 	case renewKind: // hold.renewed
-		if q.Call.hold == nil {
+		k := q.Owner.(*call)
+		if k.hold == nil {
 			return // Its ticket is forgotten.
 		}
 		if f.Err == nil {
-			q.Call.unsure = false
+			k.unsure = false
 		}
 		c.input(func(x *core.Input) {
-			c.lock.OnRenewed(x, q.Call.hold, q.Renewal, q.Attempt, r, f, q.Call.leases())
+			c.lock.OnRenewed(x, k.hold, q.Renewal, q.Attempt, r, f, k.leases())
 		})
+		if k.forced && f.Err == nil && r.Status == wire.Refused && k.believes() {
+			c.world.judge.find(forcedOn)
+		}
 	case confirmKind: // entry.confirm and wait.confirm
-		k := q.Call
+		k := q.Owner.(*call)
 		if k.ticket == nil {
 			return
 		}
@@ -368,7 +391,7 @@ func (c *client) answered(q *flight, f *core.Failure) {
 }
 
 func (c *client) onAsked(q *flight, r *wire.Reply, f *core.Failure) {
-	k := q.Call
+	k := q.Owner.(*call)
 	var step core.Step
 	c.input(func(x *core.Input) {
 		step = c.lock.OnAcquireReply(x, q.Ask, q.Attempt, r, f, errRefuse)
@@ -407,6 +430,10 @@ func checkStates(check *core.Check, r *wire.Reply) []core.CheckState {
 // message is entry.Message.
 func (c *client) message(m *wire.Message) {
 	w := c.world
+	if c.event != nil {
+		w.waitsFor().message(c, m)
+		return
+	}
 	c.input(func(x *core.Input) {
 		switch m.Kind {
 		case wire.MessageGrant:
@@ -427,4 +454,7 @@ func (c *client) message(m *wire.Message) {
 			c.lock.OnPing(x, m.Nonce)
 		}
 	})
+	if m.Kind == wire.MessageForced {
+		c.heardForce(m.Ticket)
+	}
 }

@@ -33,6 +33,9 @@ func (w *world) mayPass(at time.Time) bool {
 			}
 		}
 	}
+	if o := w.waitsFor(); o != nil && !o.mayPass(w, at) {
+		return false
+	}
 	for _, k := range w.calls {
 		if k.client.life == alive && k.believes() && !at.Before(k.using.hold.Lasts.Deadline) {
 			return false
@@ -92,6 +95,10 @@ func (w *world) steps() (all []step) {
 	if at := micro(w.notes().Mark); w.notes().Mark != 0 && at.After(w.now) && w.mayPass(at) {
 		add(func(w *world) { w.to(at) }, "the mark at the queue runs out")
 	}
+	if o := w.waitsFor(); o != nil {
+		o.steps(w, add)
+	}
+	w.termSteps(add)
 	w.usual = len(all)
 	if w.budget.Faults > 0 {
 		w.faults(add)
@@ -224,13 +231,16 @@ func (c *client) fire() {
 		}
 		w.to(at)
 		c.timer = time.Time{}
-		if c.input(c.lock.OnTimer) {
+		if c.input(c.decider().OnTimer) {
 			return
 		}
 	}
 }
 
 func (w *world) clientSteps(i int, c *client, add adder) {
+	if c.retires {
+		add(func(w *world) { w.clients[i].retire() }, "%s drops the name", c.name)
+	}
 	if !c.timer.IsZero() && c.timer.Sub(w.now) <= far && w.mayPass(c.timer) {
 		add(func(w *world) { w.clients[i].fire() }, "the timer of %s goes off", c.name)
 	}
@@ -343,8 +353,8 @@ func (c *client) die() {
 	w.judge.hurt(c)
 	c.cutConnection(true)
 	c.hangUp()
-	c.lock, c.cohort, c.lent, c.round, c.later, c.failed, c.recalled = nil, nil, nil, nil, nil, nil, false
-	c.timer, c.poll = time.Time{}, false
+	c.lock, c.event, c.cohort, c.lent, c.round, c.later, c.failed, c.recalled = nil, nil, nil, nil, nil, nil, nil, false
+	c.timer, c.poll, c.retires = time.Time{}, false, false
 	for _, k := range w.calls {
 		if k.client == c {
 			*k = call{name: k.name, client: c, phase: over}

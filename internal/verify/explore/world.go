@@ -8,23 +8,23 @@ import (
 	"unsafe"
 
 	"github.com/headwaiter/headwaiter/internal/core"
-	"github.com/headwaiter/headwaiter/internal/verify/model"
-	"github.com/headwaiter/headwaiter/internal/verify/model/permits"
+	"github.com/headwaiter/headwaiter/internal/event"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
 // A world is one name at a server, the clients that use it, and the network between them.
 type world struct {
-	scope   *scope
-	now     time.Time
-	mutex   *model.Mutex  // the server's, of a name that one holds at a time
-	permits *permits.Lock // or of one that several hold
+	scope    *scope
+	occasion any // an event at the server, which is an [occasion]; nil where there is none
+	now      time.Time
+	server
 	clients []*client
 	calls   []*call // in the order of the scope
 	old     []*flight
 	texts   []*lua.Transit // of holds that were handed over
 	zombies []string       // clients with a connection that the server counts and nobody reads
+	forced  bool           // by the operator
 	budget  budget
 	judge   judge
 
@@ -42,8 +42,12 @@ var worldRules = map[string]rule{
 	"world.scope": skip, "world.now": skip, "world.plan": skip, "world.sent": skip, "world.told": skip, "world.mute": skip, "world.usual": skip,
 	"client.timer": skip, "client.floor": skip, "client.world": skip, "timed.at": local,
 	"call.holdTimer": skip, "call.until": skip, "flight.NotAfter": skip, "flight.Floor": skip, "flight.Attempt": skip, "judge.alone": token, "judge.bad": skip,
+	"call.granted": skip, "call.took": skip, "judge.Rest": sign,
 	"call.begun": place, "call.doubt": skip,
 }
+
+// parts are the types of what a world reaches through any.
+var parts []reflect.Type
 
 func init() {
 	specials = map[reflect.Type]func(e *encoder, p unsafe.Pointer) bool{
@@ -52,6 +56,13 @@ func init() {
 		reflect.TypeFor[flight]():      flightForm,
 		reflect.TypeFor[core.Grant]():  grantForm,
 		reflect.TypeFor[wire.Grant]():  wireGrantForm,
+
+		reflect.TypeFor[event.Waiter](): waiterForm,
+		reflect.TypeFor[meeting]():      meetingForm,
+	}
+	for _, t := range append(parts, reflect.TypeFor[world](), reflect.TypeFor[call]()) { // Not before: a form has its special from the start.
+		shapeOf(t)
+		formOf(t)
 	}
 }
 
@@ -123,9 +134,10 @@ type client struct {
 	name  string
 	life  life
 	lock  *core.Lock
-	timer time.Time // of the name
-	floor uint64    // the highest token that it has seen
-	heard bool      // a reply has come: it knows the server's clock
+	event *event.Event // in place of that
+	timer time.Time    // of the name
+	floor uint64       // the highest token that it has seen
+	heard bool         // a reply has come: it knows the server's clock
 	world *world
 
 	// Its subscription.
@@ -137,11 +149,11 @@ type client struct {
 	lent     *call // whose hold the cohort uses
 	recalled bool  // the hold that is kept is to be given back
 
-	poll                             bool // a check is to begin
-	round                            *core.Round
-	later                            []*timed // releases that are to be sent
-	requests, replies, lines, pushed []*flight
-	failed                           []*flight // requests whose client learns that there will be no answer
+	attends bool // it hears of releases by force
+	retires bool // the name is to be dropped, unless a call comes first
+	poll    bool // a check is to begin
+	round   *core.Round
+	links
 }
 
 type subscription uint8
@@ -151,12 +163,6 @@ const (
 	subscribing
 	subscribed
 )
-
-// timed is a release that is to be sent at a time.
-type timed struct {
-	at      time.Time
-	release *core.Release
-}
 
 // phase is what a call waits for.
 type phase uint8
@@ -170,6 +176,8 @@ const (
 	pausing          // a time
 	holding          // its holder
 	following        // the other calls of its cohort
+	acting           // the end of its action
+	opening          // a reply to how that ended
 	over
 )
 
@@ -196,6 +204,16 @@ type call struct {
 	knows    bool // its client knows that somebody waits for its hold
 	from     *lua.Transit
 	doubt    time.Time // until when a request that it has lost may run
+
+	granted time.Time // for the judge: when the server gave it its hold
+	took    time.Time // and when its call had it
+	entered bool      // it has entered its hold again
+	twice   bool      // and has not left it since
+	forced  bool      // for the judge: its hold was released by force
+
+	waiter *event.Waiter // in place of a ticket
+	acted  bool          // its action has done well
+	goesOn bool          // its wait had not ended by then
 }
 
 // lane is where something is under way.
@@ -222,6 +240,8 @@ const (
 	unsubscribeKind
 	messageKind
 	goneKind // the connection that subscribes is
+	openKind // of a party whose action has ended
+	forceKind
 )
 
 // A flight is a request, its reply, or a message, on its way.
@@ -229,12 +249,13 @@ type flight struct {
 	Kind     kind
 	From     string
 	Late     bool
-	Call     *call
+	Owner    any // the call that waits for the answer
 	Ask      *core.Acquire
 	Check    *core.Check
 	Release  *core.Release
 	Renewal  *core.Renewal
 	Transit  *lua.Transit
+	Errand   *errand
 	Attempt  core.Attempt
 	NotAfter int64
 	Floor    int64
@@ -247,6 +268,9 @@ type flight struct {
 
 // names says which tickets a request is about.
 func (f *flight) names() string {
+	if f.Errand != nil && f.Kind != endKind {
+		return f.Errand.names()
+	}
 	switch f.Kind {
 	case askKind:
 		return shortly(f.Ask.Text)
@@ -329,6 +353,10 @@ func (f *flight) what() string {
 		return "the end of the subscription"
 	case goneKind:
 		return "the end of the connection"
+	case openKind:
+		return "how the action ended"
+	case forceKind:
+		return "the release by force"
 	}
 	switch f.Message.Kind {
 	case wire.MessageGrant:
@@ -341,6 +369,10 @@ func (f *flight) what() string {
 		return "the ping"
 	case wire.MessageWanted:
 		return "the message that somebody waits"
+	case wire.MessageOpen, wire.MessageBroken:
+		return "the news"
+	case wire.MessageForced:
+		return "the message that a hold was released by force" + name
 	}
 	return "the message"
 }
@@ -381,18 +413,6 @@ func (w *world) clientNamed(name string) *client {
 	return nil
 }
 
-func (c *client) lane(l lane) *[]*flight {
-	switch l {
-	case toServer:
-		return &c.requests
-	case toClient:
-		return &c.replies
-	case subscribes:
-		return &c.lines
-	}
-	return &c.pushed
-}
-
 // send puts something on its way, unless the plan of the step is something else.
 func (c *client) send(l lane, f *flight) {
 	w := c.world
@@ -401,7 +421,7 @@ func (c *client) send(l lane, f *flight) {
 		l = subscribes // What confirms a subscription comes, or the connection is cut.
 	}
 	w.sent = append(w.sent, l)
-	if w.plan.nth != len(w.sent) || !w.may(l, w.plan.do) {
+	if w.plan.nth != len(w.sent) || !w.budget.may(l, w.plan.do) {
 		*to = append(*to, f)
 		return
 	}
@@ -433,21 +453,4 @@ func direction(l lane, c *client) string {
 		return "(its reply)"
 	}
 	return "(" + c.name + ")"
-}
-
-// may reports whether something can happen to what was sent.
-func (w *world) may(l lane, do mishap) bool {
-	switch do {
-	case held:
-		return w.budget.Late > 0
-	case twice:
-		return w.budget.Twice > 0 && l == pushes
-	case lost:
-		return w.budget.Faults > 0 && l == pushes
-	case cut:
-		return w.budget.Faults > 0 && (l == toServer || l == toClient)
-	case givenUp:
-		return w.budget.Faults > 0 && l == toServer
-	}
-	return false
 }
