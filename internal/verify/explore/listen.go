@@ -85,9 +85,11 @@ func (c *client) cutConnection(runs bool) {
 		}
 	}
 	for _, f := range hit {
-		for _, k := range w.calls {
-			if k.client == c && k.ticket != nil && (f.Kind == askKind || f.Kind == checkKind) && f.about(k.ticket.Text) {
-				k.doubt = times.Later(k.doubt, f.Attempt.Expires)
+		for _, one := range f.each() {
+			for _, k := range w.names[one.At].calls {
+				if k.client.name == c.name && k.ticket != nil && (one.Kind == askKind || one.Kind == checkKind) && one.about(k.ticket.Text) {
+					k.doubt = times.Later(k.doubt, f.Attempt.Expires)
+				}
 			}
 		}
 		if c.cohort != nil && f.Kind == askKind {
@@ -99,6 +101,9 @@ func (c *client) cutConnection(runs bool) {
 		return
 	}
 	for _, f := range hit {
+		for _, one := range f.each() {
+			one.Reply = nil
+		}
 		f.Reply = nil
 	}
 	c.failed = append(c.failed, hit...)
@@ -108,6 +113,12 @@ func (c *client) cutConnection(runs bool) {
 func (w *world) leave(f *flight) {
 	left := *f
 	left.Late, left.Left, left.Call = false, true, nil
+	left.All = slices.Clone(f.All)
+	for i, one := range f.All {
+		again := *one
+		again.Call = nil
+		left.All[i] = &again
+	}
 	w.old = append(w.old, &left)
 	slices.SortStableFunc(w.old, func(a, b *flight) int {
 		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.names(), b.names()), cmp.Compare(a.NotAfter, b.NotAfter))

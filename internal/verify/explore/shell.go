@@ -52,8 +52,7 @@ func holdTimer(h *core.Hold) (at time.Time, set bool) {
 // sends reports whether a release of a ticket is on its way, or to be sent later.
 func (c *client) sends(t *core.Ticket) bool {
 	is := func(f *flight) bool { return f.Kind == endKind && f.Release.Ticket == t }
-	return slices.ContainsFunc(c.later, func(d *timed) bool { return d.release.Ticket == t }) || slices.ContainsFunc(c.requests, is) ||
-		slices.ContainsFunc(c.replies, is) || slices.ContainsFunc(c.failed, is)
+	return slices.ContainsFunc(c.later, func(d *timed) bool { return d.release.Ticket == t }) || c.waitsFor(is)
 }
 
 // perform is entry.perform, lockEntry.do and hold.do.
@@ -84,7 +83,7 @@ func (c *client) perform(e *core.Effect) {
 	case core.SendLater:
 		c.later = append(c.later, &timed{e.At, e.Release})
 	case core.RaiseToken:
-		c.floor = max(c.floor, e.Token)
+		c.saw(e.Token)
 	case core.HoldTimer:
 		if e.Flag {
 			k.holdTimer = time.Time{}
@@ -120,7 +119,7 @@ func (c *client) attempt(budget time.Duration) (a core.Attempt, notAfter int64) 
 // request sends one to the server.
 func (c *client) request(f *flight, budget time.Duration) {
 	f.Attempt, f.NotAfter = c.attempt(budget)
-	f.Floor, f.From = int64(c.floor), c.name
+	f.Floor, f.From, f.At = int64(c.floor), c.name, c.world.number
 	c.send(toServer, f)
 }
 
@@ -247,6 +246,9 @@ func (k *call) take() bool {
 	if c.cohort != nil {
 		c.lends(k)
 	}
+	if k.multi != nil {
+		k.multi.core.OnOutcome(w.input(), k.part, nil)
+	}
 	return true
 }
 
@@ -260,6 +262,9 @@ func (k *call) finish() {
 			k.client.cohort.OnFailed(x)
 		}
 	})
+	if k.multi != nil {
+		k.multi.core.OnOutcome(k.client.world.input(), k.part, errRefuse)
+	}
 }
 
 // leases is hold.leases: the lease of a hold ends by the clock of its client.
@@ -312,9 +317,16 @@ func (c *client) answered(q *flight, f *core.Failure) {
 	if q.Reply != nil {
 		r = q.Reply
 		c.heard = true
-		c.floor = max(c.floor, r.Token)
+		c.saw(r.Token)
 	}
 	switch q.Kind {
+	case askAllKind:
+		c.multi().onAsked(q, f)
+	case endAllKind:
+		for _, one := range q.All {
+			one.Attempt = q.Attempt
+			c.at(one.At).answered(one, f)
+		}
 	case askKind: // wait.took
 		c.onAsked(q, r, f)
 	case checkKind: // entry.checkOnce

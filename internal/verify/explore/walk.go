@@ -30,7 +30,7 @@ func (s *scope) walk(seed uint64, mute bool) (told []string, steps int, bad stri
 	w := s.world()
 	w.mute = mute
 	chance := rand.New(rand.NewPCG(seed, 0))
-	for steps < mostSteps && !(w.through() && len(w.old) == 0) {
+	for steps < mostSteps && !w.quiet() {
 		all := w.steps()
 		if len(all) == 0 {
 			return told, steps, stranded

@@ -14,10 +14,11 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// A world is one name at a server, the clients that use it, and the network between them.
+// A world is one name at a server, the clients that use it, and the network between them. Where a call wants several names there
+// is one for each.
 type world struct {
-	scope   *scope
-	now     time.Time
+	*shared
+	number  int           // of the name
 	mutex   *model.Mutex  // the server's, of a name that one holds at a time
 	permits *permits.Lock // or of one that several hold
 	clients []*client
@@ -25,8 +26,17 @@ type world struct {
 	old     []*flight
 	texts   []*lua.Transit // of holds that were handed over
 	zombies []string       // clients with a connection that the server counts and nobody reads
-	budget  budget
 	judge   judge
+}
+
+// What is shared by the names: the time, the calls for several of them, and what may go wrong.
+type shared struct {
+	scope  *scope
+	now    time.Time
+	names  []*world
+	multis []*multi // in the order of the scope
+	asked  []string // for the judge: those that have asked, in this order
+	budget budget
 
 	// Of the step that is being made.
 	plan plan
@@ -39,8 +49,8 @@ type world struct {
 
 // worldRules are those of the fields of this package.
 var worldRules = map[string]rule{
-	"world.scope": skip, "world.now": skip, "world.plan": skip, "world.sent": skip, "world.told": skip, "world.mute": skip, "world.usual": skip,
-	"client.timer": skip, "client.floor": skip, "client.world": skip, "timed.at": local,
+	"shared.scope": skip, "shared.now": skip, "shared.plan": skip, "shared.sent": skip, "shared.told": skip, "shared.mute": skip, "shared.usual": skip,
+	"client.timer": skip, "client.floor": skip, "client.world": skip, "client.process": skip, "world.number": skip, "timed.at": local,
 	"call.holdTimer": skip, "call.until": skip, "flight.NotAfter": skip, "flight.Floor": skip, "flight.Attempt": skip, "judge.alone": token, "judge.bad": skip,
 	"call.begun": place, "call.doubt": skip,
 }
@@ -76,7 +86,7 @@ func flightForm(e *encoder, p unsafe.Pointer) bool {
 	case f.NotAfter == 0:
 	case f.Left:
 		e.number(limit, f.NotAfter, 1000)
-	case f.Kind == endKind:
+	case f.Kind == endKind || f.Kind == endAllKind:
 		e.number(sending, f.Attempt.Sent.UnixNano(), 1)
 		e.number(limit, f.Attempt.Expires.UnixNano(), 1)
 	default:
@@ -118,15 +128,17 @@ const (
 	dead
 )
 
-// A client is one process: a core, and the shell around it.
+// A client is one process: a core, and the shell around it. Of a process that uses several names there is one for each, with
+// connections of its own.
 type client struct {
-	name  string
-	life  life
-	lock  *core.Lock
-	timer time.Time // of the name
-	floor uint64    // the highest token that it has seen
-	heard bool      // a reply has come: it knows the server's clock
-	world *world
+	name    string
+	life    life
+	lock    *core.Lock
+	timer   time.Time // of the name
+	floor   uint64    // the highest token that it has seen
+	heard   bool      // a reply has come: it knows the server's clock
+	world   *world
+	process []*client // all that are one process
 
 	// Its subscription.
 	sub   subscription
@@ -170,6 +182,7 @@ const (
 	pausing          // a time
 	holding          // its holder
 	following        // the other calls of its cohort
+	hearing          // to be subscribed for all names
 	over
 )
 
@@ -187,6 +200,9 @@ type call struct {
 	renews    bool // a renewal is due
 	placed    bool // for the judge: it has a place that nobody may take
 	had       bool // for the judge: its client knows that it had a place
+
+	multi *multi // the call for several names that it is a part of
+	part  int    // which
 
 	using    *call // the call whose hold it uses: itself, except in a cohort
 	begun    time.Time
@@ -221,7 +237,9 @@ const (
 	subscribeKind
 	unsubscribeKind
 	messageKind
-	goneKind // the connection that subscribes is
+	goneKind   // the connection that subscribes is
+	askAllKind // of several names
+	endAllKind
 )
 
 // A flight is a request, its reply, or a message, on its way.
@@ -239,7 +257,9 @@ type flight struct {
 	NotAfter int64
 	Floor    int64
 	Nonce    string
-	Left     bool // nobody waits for the answer
+	Left     bool      // nobody waits for the answer
+	At       int       // which name it is about
+	All      []*flight // of one for several names: what it asks for each
 
 	Reply   *wire.Reply
 	Message *wire.Message
@@ -248,6 +268,12 @@ type flight struct {
 // names says which tickets a request is about.
 func (f *flight) names() string {
 	switch f.Kind {
+	case askAllKind, endAllKind:
+		var all []string
+		for _, one := range f.All {
+			all = append(all, one.names())
+		}
+		return strings.Join(all, ", ")
 	case askKind:
 		return shortly(f.Ask.Text)
 	case checkKind:
@@ -313,11 +339,11 @@ func (f *flight) what() string {
 		name = " of " + name
 	}
 	switch f.Kind {
-	case askKind:
+	case askKind, askAllKind:
 		return "the acquire request" + name
 	case checkKind:
 		return "the check" + name
-	case endKind:
+	case endKind, endAllKind:
 		return "the release" + name
 	case renewKind, confirmKind:
 		return "the renewal" + name
@@ -365,6 +391,9 @@ const (
 
 func (w *world) tell(format string, args ...any) {
 	if !w.mute {
+		if rest, more := strings.CutPrefix(format, "    "); more && len(w.names) > 1 {
+			format = fmt.Sprintf("    name %d: %s", w.number+1, rest)
+		}
 		w.told = append(w.told, fmt.Sprintf(format, args...))
 	}
 }
@@ -435,6 +464,9 @@ func direction(l lane, c *client) string {
 	return "(" + c.name + ")"
 }
 
+// faulty reports whether what is sent can come to harm.
+func (w *world) faulty() bool { return w.budget.Faults > 0 && !w.scope.Skips }
+
 // may reports whether something can happen to what was sent.
 func (w *world) may(l lane, do mishap) bool {
 	switch do {
@@ -443,11 +475,11 @@ func (w *world) may(l lane, do mishap) bool {
 	case twice:
 		return w.budget.Twice > 0 && l == pushes
 	case lost:
-		return w.budget.Faults > 0 && l == pushes
+		return w.faulty() && l == pushes
 	case cut:
-		return w.budget.Faults > 0 && (l == toServer || l == toClient)
+		return w.faulty() && (l == toServer || l == toClient)
 	case givenUp:
-		return w.budget.Faults > 0 && l == toServer
+		return w.faulty() && l == toServer
 	}
 	return false
 }
