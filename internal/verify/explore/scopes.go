@@ -31,6 +31,8 @@ type scope struct {
 	Overtake  bool // a slip of the network: requests on a connection overtake those that are held up
 	AsksLater bool // a slip: the next leader of a cohort asks after the release of the last hold
 	EndsLate  bool // a slip: who hands a hold over ends when that is answered
+	OneByOne  bool // a slip: a call for several names asks for each by itself
+	NewPlace  bool // a slip: and again for what it has given back as if for the first time
 	Ahead     bool // the last token is ahead of the clock
 	Forgets   bool // a fault may be that the server forgets
 	Quick     bool // no more time passes than from one token to the next
@@ -82,16 +84,16 @@ var scopes = []*scope{
 	{Title: "a client that keeps its hold, one other, and a fault", Calls: "A1 A2 B1", Mates: "A", Keeps: true, budget: budget{Faults: 1}, Long: true},
 	{Title: "a client that keeps its hold, one other, tokens ahead of the clock, and a fault", Calls: "A1 A2 B1", Mates: "A", Keeps: true, Ahead: true, budget: budget{Faults: 1}, Long: true},
 	{Title: "a client that keeps its hold, one other, and a server that forgets", Calls: "A1 A2 B1", Mates: "A", Keeps: true, Forgets: true, Quick: true, budget: budget{Faults: 1}, Long: true},
-	{Title: "two calls for two names", Calls: "A1:12 B1:12", Names: 2},
-	{Title: "two calls for two names, and a ticket that is skipped", Calls: "A1:12 B1:12", Names: 2, Skips: true, budget: budget{Faults: 1}},
-	{Title: "two calls for two names, and a fault", Calls: "A1:12 B1:12", Names: 2, budget: budget{Faults: 1}},
-	{Title: "two calls for two names, and a late message", Calls: "A1:12 B1:12", Names: 2, budget: budget{Late: 1}},
-	{Title: "a call for one name, two for two", Calls: "A1:2 B1:12 C1:12", Names: 2},
-	{Title: "a call for one name, two for two, and a ticket that is skipped", Calls: "A1:2 B1:12 C1:12", Names: 2, Skips: true, budget: budget{Faults: 1}},
-	{Title: "a call for one name, three for two", Calls: "A1:2 B1:12 C1:12 D1:12", Names: 2},
-	{Title: "three calls for two of three names each", Calls: "A1:23 B1:13 C1:12", Names: 3},
-	{Title: "three calls for two of three names each, and a ticket that is skipped", Calls: "A1:23 B1:13 C1:12", Names: 3, Skips: true, budget: budget{Faults: 1}},
 	{Title: "a client that keeps its hold, one other, and a late message", Calls: "A1 A2 B1", Mates: "A", Keeps: true, budget: budget{Late: 1}, Long: true},
+	{Title: "two calls for two names", Calls: "A1:12 B1:12", Names: 2},
+	{Title: "two calls for two names, a fault and one that gives up", Calls: "A1:12 B1:12", Names: 2, Stale: true, budget: budget{Faults: 1, Cancels: 1}},
+	{Title: "two calls for two names, a late message and one that gives up", Calls: "A1:12 B1:12", Names: 2, budget: budget{Late: 1, Cancels: 1}, Long: true},
+	{Title: "a call for two names, two for one of them, and one for the other", Calls: "A1:2 B1:2 C1:12 D1:1", Names: 2},
+	{Title: "a call for one name, two for two, and a ticket that is skipped", Calls: "A1:2 B1:12 C1:12", Names: 2, Skips: true, budget: budget{Faults: 1}},
+	{Title: "a call for one name, two for two, and a late message", Calls: "A1:2 B1:12 C1:12", Names: 2, budget: budget{Late: 1}, Wide: true, Depth: 10},
+	{Title: "a call for one name, three for two", Calls: "A1:2 B1:12 C1:12 D1:12", Names: 2},
+	{Title: "three calls for two of three names each, and a ticket that is skipped", Calls: "A1:23 B1:13 C1:12", Names: 3, Skips: true, budget: budget{Faults: 1}, Long: true},
+	{Title: "three calls for two of three names each, and two tickets that are skipped", Calls: "A1:23 B1:13 C1:12", Names: 3, Skips: true, budget: budget{Faults: 2}, Wide: true, Depth: 9},
 }
 
 func (s *scope) permits() int64 { return max(s.Permits, 1) }

@@ -63,7 +63,7 @@ func (k *worker) each(w *world, do func(n *next) bool) {
 	try := func(s *step, p plan) (*world, bool) {
 		x := copyOf(k.copier, w)
 		x.plan, x.sent, x.told = p, nil, nil
-		x.tell(s.format, s.args...)
+		x.shared.tell(s.format, s.args...)
 		s.do(x)
 		x.flow()
 		n := next{world: x, nth: nth, bad: x.look(), fair: x.budget == w.budget, ended: x.through()}

@@ -89,6 +89,9 @@ func (w *world) after(c *client, f *flight, live bool, t *wire.Tuple, hears map[
 	if w.scope.Quick {
 		w.to(micro(w.notes().Token)) // More time passes than from one token to the next.
 	}
+	if len(w.multis) > 0 {
+		w.to(micro(w.notes().High + 1)) // And here than from one place to the next, as those of two names are compared.
+	}
 	sent := slices.Clone(l.Sent)
 	l.Sent = nil
 	w.judge.after(w, c, f, live, t)

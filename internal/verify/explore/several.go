@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/core"
-	"github.com/headwaiter/headwaiter/internal/verify/model"
 	"github.com/headwaiter/headwaiter/internal/wire"
 )
 
@@ -36,13 +36,9 @@ type multi struct {
 type part struct {
 	*call
 	client *client
-	place  int64 // of a call that is forgotten
-	asked  time.Time
-}
-
-func init() {
-	worldRules["multi.wants"], worldRules["multi.until"], worldRules["multi.over"] = skip, skip, set
-	worldRules["part.place"], worldRules["part.asked"], worldRules["part.client"] = place, place, skip
+	place  int64     // of a call that is forgotten
+	asked  time.Time // of the first request that may have run
+	came   int64     // the place that a request has got for the names that it did not grant
 }
 
 func (r *shared) addMulti(name, wants string) {
@@ -53,33 +49,6 @@ func (r *shared) addMulti(name, wants string) {
 	r.multis = append(r.multis, m)
 }
 
-// at is what a process knows of the nth name.
-func (c *client) at(n int) *client {
-	return c.process[slices.IndexFunc(c.process, func(e *client) bool { return e.world.number == n })]
-}
-
-// first reports whether a client stands for its process.
-func (c *client) first() bool { return c == c.process[0] }
-
-// each does something to all of a process.
-func (c *client) each(do func(c *client)) {
-	for _, e := range c.process {
-		do(e)
-	}
-}
-
-// saw is client.minToken.
-func (c *client) saw(token uint64) {
-	for _, e := range c.process {
-		e.floor = max(e.floor, token)
-	}
-}
-
-// isUsed reports whether a client has a call.
-func (c *client) isUsed() bool {
-	return slices.ContainsFunc(c.world.calls, func(k *call) bool { return k.client == c && k.phase != unborn && k.phase != over })
-}
-
 // multi is the call for several names of a process; nil if it has none.
 func (c *client) multi() *multi {
 	for _, m := range c.world.multis {
@@ -88,49 +57,6 @@ func (c *client) multi() *multi {
 		}
 	}
 	return nil
-}
-
-// each is what a request is, or the requests of which it is made.
-func (f *flight) each() []*flight {
-	if len(f.All) == 0 {
-		return []*flight{f}
-	}
-	return f.All
-}
-
-// waitsFor reports whether a client waits for the answer to a request.
-func (c *client) waitsFor(is func(*flight) bool) bool {
-	among := func(all []*flight) bool {
-		return slices.ContainsFunc(all, func(f *flight) bool {
-			if len(f.All) == 0 {
-				return f.At == c.world.number && is(f)
-			}
-			return slices.ContainsFunc(f.All, func(f *flight) bool { return f.At == c.world.number && is(f) })
-		})
-	}
-	return slices.ContainsFunc(c.process, func(e *client) bool { return among(e.requests) || among(e.replies) || among(e.failed) })
-}
-
-func (w *world) input() *core.Input { return &core.Input{Now: w.now} }
-
-func (w *world) bad() string {
-	for _, x := range w.names {
-		if x.judge.bad != "" {
-			return x.judge.bad
-		}
-	}
-	return ""
-}
-
-// adds is what adds steps of a name to those that can be next.
-func (w *world) adds(all *[]step) adder {
-	if len(w.names) == 1 {
-		return func(do func(w *world), format string, args ...any) { *all = append(*all, step{format, args, do}) }
-	}
-	n := w.number
-	return func(do func(w *world), format string, args ...any) {
-		*all = append(*all, step{fmt.Sprintf("name %d: %s", n+1, format), args, func(w *world) { do(w.names[n]) }})
-	}
 }
 
 // multiSteps are those of calls for several names.
@@ -198,6 +124,10 @@ func (m *multi) start() {
 		m.begin(i)
 	}
 	m.try = true
+	if m.world().scope.OneByOne {
+		m.asked()
+		return
+	}
 	m.ask()
 }
 
@@ -211,8 +141,12 @@ func (m *multi) begin(i int) {
 	if p.call != nil && p.ticket != nil {
 		arrival = p.ticket.Arrival
 	}
+	arrival = cmp.Or(arrival, p.came)
 	if arrival == 0 && !p.asked.IsZero() {
 		arrival = p.asked.UnixMicro()
+	}
+	if w.scope.NewPlace {
+		arrival = 0
 	}
 	p.place = 0
 	p.call = &call{client: c, multi: m, part: i, phase: asking}
@@ -225,44 +159,6 @@ func (m *multi) begin(i int) {
 	p.phase = asking
 	w.calls = append(w.calls, p.call)
 	slices.SortFunc(w.calls, func(a, b *call) int { return strings.Compare(a.name, b.name) })
-}
-
-// knows reports whether anybody knows a ticket with a number, or can hear of it.
-func (w *world) knows(name string) bool {
-	is := func(ticket string) bool {
-		text, _, _ := strings.Cut(shortly(ticket), "/")
-		return text == name
-	}
-	in := func(all []*flight) bool {
-		return slices.ContainsFunc(all, func(f *flight) bool {
-			return slices.ContainsFunc(strings.Split(f.names(), ", "), func(text string) bool {
-				text, _, _ = strings.Cut(text, "/")
-				return text == name
-			})
-		})
-	}
-	if slices.ContainsFunc(w.calls, func(k *call) bool { return k.name == name && k.ticket != nil }) {
-		return true
-	}
-	for _, a := range w.line().Queue {
-		if is(a.Ticket) {
-			return true
-		}
-	}
-	if slices.ContainsFunc(w.grips(), func(g grip) bool { return is(g.text) }) {
-		return true
-	}
-	for _, x := range w.names {
-		for _, c := range x.clients {
-			if in(c.requests) || in(c.replies) || in(c.failed) || in(c.pushed) || slices.ContainsFunc(c.later, func(d *timed) bool { return is(d.release.Text) }) {
-				return true
-			}
-		}
-		if in(x.old) {
-			return true
-		}
-	}
-	return false
 }
 
 // keepPlace keeps of a call that is forgotten what the next one for its name needs.
@@ -318,6 +214,9 @@ func (m *multi) onAsked(q *flight, f *core.Failure) {
 		late, busy = late || r.Status == wire.Late, busy || r.Status == wire.Busy
 		if r.Status == wire.Late || r.Status == wire.Busy {
 			m.parts[one.Call.part].asked = time.Time{} // The server has nothing of it.
+		}
+		for i := 0; i < len(m.parts) && r.Status == wire.Waiting; i++ {
+			m.parts[i].came = r.Arrival
 		}
 	}
 	switch {
@@ -446,7 +345,7 @@ func (m *multi) hold() {
 		x := p.client.world
 		x.judge.seen = max(x.judge.seen, token)
 	}
-	w.tell("    %s holds all its names", m.name)
+	w.shared.tell("    %s holds all its names", m.name)
 }
 
 // release is the release of the lease on all names.
@@ -494,63 +393,4 @@ func (m *multi) giveUp() {
 			p.run(core.Step{})
 		}
 	}
-}
-
-// runAll has the server run a script for several names.
-func (w *world) runAll(f *flight, live bool) {
-	all := make([]*model.Mutex, len(f.All))
-	hears := make([]map[string]bool, len(f.All))
-	var tickets []string
-	var arrivals []int64
-	for i, one := range f.All {
-		x := w.names[one.At]
-		all[i], hears[i] = x.mutex, x.before(x.clientNamed(f.From), one, live)
-		if one.Kind == endKind {
-			tickets = append(tickets, one.Release.Text)
-		} else {
-			tickets, arrivals = append(tickets, one.Ask.Text), append(arrivals, one.Ask.Arrival)
-		}
-	}
-	var replies []wire.Tuple
-	if f.Kind == endAllKind {
-		replies = model.EndAll{Tickets: tickets, Floor: f.Floor}.Run(all, w.us())
-	} else {
-		replies = model.AskAll{
-			Tickets: tickets, Arrivals: arrivals, Mode: f.All[0].Ask.Mode, NotAfter: f.NotAfter, Floor: f.Floor, Phase: wire.PhaseHeld,
-		}.Run(all, w.us())
-	}
-	for i, one := range f.All {
-		x := w.names[one.At]
-		x.after(x.clientNamed(f.From), one, live, &replies[i], hears[i])
-		f.Reply = one.Reply
-	}
-}
-
-// noteOrder notes that a call for several names has its places, in the order in which such calls come.
-func (w *world) noteOrder(f *flight, t *wire.Tuple) {
-	if f.Kind != askKind || t.Status != wire.Granted && t.Status != wire.Waiting {
-		return
-	}
-	if k := w.ofTicket(f.Ask.Text); k != nil && k.multi != nil && k.multi.phase != over && !slices.Contains(w.asked, k.multi.name) {
-		w.asked = append(w.asked, k.multi.name)
-	}
-}
-
-// inOrder reports whether calls for several names stand in the same order in all queues: that in which they have asked.
-func (w *world) inOrder() bool {
-	for _, x := range w.names {
-		last := -1
-		for _, a := range x.line().Queue {
-			k := x.ofTicket(a.Ticket)
-			if k == nil || k.multi == nil || k.phase == over {
-				continue
-			}
-			nth := slices.Index(w.asked, k.multi.name)
-			if nth < last {
-				return false
-			}
-			last = nth
-		}
-	}
-	return true
 }

@@ -52,14 +52,17 @@ func (w *world) to(at time.Time) {
 
 // steps are all that can be next, in an order that only the world decides.
 func (w *world) steps() (all []step) {
-	for _, x := range w.names {
-		x.usualSteps(x.adds(&all))
+	add := func(do func(w *world), format string, args ...any) {
+		all = append(all, step{format, args, do})
 	}
-	w.multiSteps(w.adds(&all))
+	for _, x := range w.names {
+		x.usualSteps(x.adds(add))
+	}
+	w.multiSteps(add)
 	w.usual = len(all)
 	if w.budget.Faults > 0 {
 		for _, x := range w.names {
-			x.faults(x.adds(&all))
+			x.faults(x.adds(add))
 		}
 	}
 	return all

@@ -53,6 +53,7 @@ var worldRules = map[string]rule{
 	"client.timer": skip, "client.floor": skip, "client.world": skip, "client.process": skip, "world.number": skip, "timed.at": local,
 	"call.holdTimer": skip, "call.until": skip, "flight.NotAfter": skip, "flight.Floor": skip, "flight.Attempt": skip, "judge.alone": token, "judge.bad": skip,
 	"call.begun": place, "call.doubt": skip,
+	"multi.wants": skip, "multi.until": skip, "multi.over": set, "part.place": place, "part.asked": place, "part.came": place, "part.client": skip,
 }
 
 func init() {
@@ -339,12 +340,16 @@ func (f *flight) what() string {
 		name = " of " + name
 	}
 	switch f.Kind {
-	case askKind, askAllKind:
+	case askKind:
 		return "the acquire request" + name
+	case askAllKind:
+		return "the acquire request for several names" + name
 	case checkKind:
 		return "the check" + name
-	case endKind, endAllKind:
+	case endKind:
 		return "the release" + name
+	case endAllKind:
+		return "the release of several names" + name
 	case renewKind, confirmKind:
 		return "the renewal" + name
 	case echoKind:
@@ -389,13 +394,22 @@ const (
 	mishaps
 )
 
-func (w *world) tell(format string, args ...any) {
-	if !w.mute {
-		if rest, more := strings.CutPrefix(format, "    "); more && len(w.names) > 1 {
-			format = fmt.Sprintf("    name %d: %s", w.number+1, rest)
-		}
-		w.told = append(w.told, fmt.Sprintf(format, args...))
+func (r *shared) tell(format string, args ...any) {
+	if !r.mute {
+		r.told = append(r.told, fmt.Sprintf(format, args...))
 	}
+}
+
+// tell tells what happens at the name.
+func (w *world) tell(format string, args ...any) { w.shared.tell(w.ofName(format), args...) }
+
+// ofName says before a text of which name it is, if there are several.
+func (w *world) ofName(text string) string {
+	words := strings.TrimLeft(text, " ")
+	if len(w.names) == 1 || w.mute {
+		return text
+	}
+	return fmt.Sprintf("%sname %d: %s", text[:len(text)-len(words)], w.number+1, words)
 }
 
 // us is the time of the server.
