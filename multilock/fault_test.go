@@ -325,3 +325,37 @@ func TestANodeThatIsStoppedHoldsUpNoNameOfOthers(t *testing.T) {
 	kit.Release(t, call.Value(t))
 	free(t, b, ends)
 }
+
+// A call whose request is late takes the name that another call has just given back, and stands behind that call in the other
+// queue. Both come back to the queue of that name in the same order, though the late request was sent first.
+func TestCallsComeBackInTheOrderInWhichTheyStandElsewhere(t *testing.T) {
+	kit.BubbleOver(t, func(t *testing.T, s *redistest.Embedded, d *faults.Dialer) {
+		slow, quick, other := kit.Dial(t, s, kit.Over(d)), kit.Dial(t, s), kit.Dial(t, s)
+		all := names(t, 2)
+		kept := kit.Got(fairlock.New(other, all[1]).Lock(t.Context()))(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		multi := func(c *headwaiter.Client) *kit.Call[*lease.Lease] {
+			return kit.Lock(ctx, multilock.New(c, all, multilock.WithBound(40*time.Millisecond)).Lock)
+		}
+		subscribed, over := context.WithCancel(t.Context())
+		call := kit.Lock(subscribed, multilock.New(slow, all).Lock)
+		kit.Waiting(t, 1, fairlock.New(other, all[1]).Inspect)
+		kit.Cancel(t, over, call)
+		free(t, other, all[:1])
+		d.Delay(100*time.Millisecond, faults.ToServer)
+		behind := multi(slow)
+		time.Sleep(110 * time.Millisecond) // It has found one of them taken, and has sent its request.
+		before := multi(quick)
+		kit.Waiting(t, 2, fairlock.New(other, all[1]).Inspect)
+		first := kit.Got(fairlock.New(other, all[0]).Lock(t.Context()))(t) // After both bounds.
+		kit.Release(t, kept)
+		kit.Waiting(t, 2, fairlock.New(other, all[0]).Inspect)
+		info := kit.Got(fairlock.New(other, all[0]).Inspect(t.Context()))(t)
+		require.Equal(t, quick.ID(), info.Queue[0].Client)
+		kit.Cancel(t, cancel, before)
+		require.ErrorIs(t, behind.Err(t), context.Canceled)
+		kit.Release(t, first)
+		free(t, other, all)
+	})
+}

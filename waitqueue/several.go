@@ -54,6 +54,7 @@ type part struct {
 	queue Queue
 	index int
 	asked time.Time // of the first script that asked for it and may have run; zero if there was none
+	came  int64     // the place that the script for the names of the slot has got for one that it did not grant; 0: none is known
 }
 
 func newMulti(ctx context.Context, queues []Queue, mode string) *multi {
@@ -150,15 +151,15 @@ func (m *multi) takeAll() error {
 // input is the time and chance for the core.
 func (m *multi) input() *core.Input { return &core.Input{Now: time.Now(), Chance: rand.Uint64()} }
 
-// begin begins a wait for a part, or reports false if that has failed. The part keeps its place, if it had one. If the
-// grant came before the answer to the first request, no reply has told the place; then it goes by the time of the
-// request.
+// begin begins a wait for a part, or reports false if that has failed. The part keeps its place, if it had one. If it was granted
+// before it was told one, it has the place that the same script has got for the others, so that it stands in the same order
+// everywhere. If all were granted, it goes by the time of the request.
 func (m *multi) begin(ctx context.Context, p *part) bool {
 	m.core.OnAsk(m.input(), p.index)
 	var arrival int64
 	if p.wait != nil {
 		p.entry.mu.Lock()
-		arrival = p.ticket.Arrival
+		arrival = cmp.Or(p.ticket.Arrival, p.came)
 		p.entry.mu.Unlock()
 		if earliest := p.entry.node().Clock.AtLeast(p.asked); arrival == 0 && !p.asked.IsZero() && earliest > 0 {
 			arrival = earliest - p.queue.terms.headStart()

@@ -248,6 +248,11 @@ func askOnce(ctx context.Context, parts []*part, mode string) (busy error, late 
 		if r.Owner() != "" || r.Waiting > 0 { // Otherwise it is free, and only others are not.
 			holders = append(holders, fmt.Errorf("%q: %w", p.queue.Label(), busyBy(&r)))
 		}
+		if r.Status == wire.Waiting {
+			for _, other := range parts {
+				other.came = r.Arrival
+			}
+		}
 		refused = refused || r.Status == wire.Busy
 		p.onAcquireReply(asks[i], &r, err, false)
 	}

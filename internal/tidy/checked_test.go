@@ -148,7 +148,7 @@ const maxCircle = 1500
 var circles = map[string]int{
 	"internal/conn":           2030, // Servers, their connections and when these are tried, what a client is known by, and requests answered once.
 	"internal/core":           1350, // A lock, its tickets, holds and requests.
-	"internal/verify/explore": 2100, // A world: clients with their shell, the network, and the judge, who sees all of them.
+	"internal/verify/explore": 2720, // A world: clients with their shell, calls for several names, the network, and the judge, who sees all of them.
 	"waitqueue":               700,  // Queues and cohorts; entries, holds and leases, sites, and calls that wait are outside of it.
 }
 

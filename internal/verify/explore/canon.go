@@ -39,6 +39,7 @@ var rules = map[string]rule{
 	"core.Subscription.Born": skip, "core.Subscription.Since": skip, "core.Subscription.lastToken": skip, "core.Subscription.Confirmations": some,
 	"core.Subscription.PingBy": set, "core.Subscription.latePings": skip,
 	"core.Answers.since": skip, "core.Answers.Last": skip,
+	"core.Multi.until": skip, "core.Multi.Bound": skip,
 	"core.Lock.claimBy": polls, "core.Lock.missBy": set, "core.Lock.handed": skip, "core.Lock.Waited": skip, "core.Lock.leaving": skip, "core.Lock.owners": skip,
 	"core.Calls.byText": skip,
 	"core.Call.Begun":   skip, "core.Call.Place": skip, "core.Call.tries": skip, "core.Call.unanswered": skip, "core.Call.inDoubt": local,
@@ -171,6 +172,7 @@ func newEncoder(seed maphash.Seed) *encoder {
 func encode[T any](e *encoder, p *T, now time.Time) []byte {
 	e.buf, e.marks, e.times, e.polls = e.buf[:0], e.marks[:0], e.times[:0], false
 	clear(e.seen)
+	e.seen[unsafe.Pointer(p)] = 0
 	e.now = now.UnixNano()
 	for i := range e.ranks {
 		e.ranks[i] = e.ranks[i][:0]

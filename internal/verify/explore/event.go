@@ -82,8 +82,8 @@ type occasion interface {
 	look(w *world) string
 }
 
-// waitsFor returns what the calls wait for in place of a hold; nil if they wait for one.
-func (w *world) waitsFor() occasion {
+// awaited returns what the calls wait for in place of a hold; nil if they wait for one.
+func (w *world) awaited() occasion {
 	o, _ := w.occasion.(occasion)
 	return o
 }

@@ -12,8 +12,10 @@ import (
 // flow lets all of that happen.
 func (w *world) flow() {
 	for range 2000 {
-		if w.judge.bad != "" || !w.deliver() && !w.owed() {
-			w.forget()
+		if w.bad() != "" || !slices.ContainsFunc(w.names, (*world).deliver) && !slices.ContainsFunc(w.names, (*world).owed) && !slices.ContainsFunc(w.multis, (*multi).goesOn) {
+			for _, x := range w.names {
+				x.forget()
+			}
 			return
 		}
 	}
@@ -27,9 +29,13 @@ func (w *world) forget() {
 	}
 	for _, k := range w.calls {
 		if k.phase == over && k.ticket != nil && k.client.lock.Ticket(k.ticket.Text) == nil {
+			if k.multi != nil {
+				k.multi.keepPlace(k)
+			}
 			*k = call{name: k.name, client: k.client, phase: over}
 		}
 	}
+	w.calls = slices.DeleteFunc(w.calls, func(k *call) bool { return len(w.multis) > 0 && k.phase == over && k.ticket == nil })
 }
 
 // deliver brings the next of what arrives, and reports whether there is any.

@@ -146,6 +146,7 @@ func (j *judge) after(w *world, c *client, f *flight, live bool, t *wire.Tuple) 
 	j.notes(w, held)
 	fresh := slices.DeleteFunc(slices.Clone(held), func(g grip) bool { return has(j.held, g.text) || wire.Rests(g.text) })
 	j.dropped(w, c, f, held, len(fresh))
+	w.noteOrder(f, t)
 	for _, g := range fresh {
 		j.granted(w, c, f, g)
 	}
@@ -274,10 +275,23 @@ func (j *judge) refused(w *world, text string, live bool, waiting int) {
 
 // look judges a state.
 func (w *world) look() string {
+	for _, x := range w.names {
+		if bad := x.lookAtName(); bad != "" {
+			return bad
+		}
+	}
+	if !w.inOrder() {
+		return anotherOrder
+	}
+	return ""
+}
+
+// lookAtName judges what concerns one name.
+func (w *world) lookAtName() string {
 	if w.judge.bad != "" {
 		return w.judge.bad
 	}
-	if o := w.waitsFor(); o != nil {
+	if o := w.awaited(); o != nil {
 		return o.look(w)
 	}
 	var sum int64
@@ -303,7 +317,7 @@ func (w *world) look() string {
 			return keptFrom
 		}
 	}
-	if w.through() && len(w.old) == 0 {
+	if w.quiet() {
 		for _, a := range w.line().Queue {
 			if w.clientNamed(wire.TicketClient(a.Ticket)).life != dead {
 				return ghost
@@ -313,17 +327,41 @@ func (w *world) look() string {
 	return ""
 }
 
+// underWay reports whether a release of a ticket is, or the news of a grant to it.
+func (c *client) underWay(text string) bool {
+	for _, d := range c.later {
+		if d.release.Text == text {
+			return true
+		}
+	}
+	grants := func(all []wire.Grant) bool {
+		return slices.ContainsFunc(all, func(g wire.Grant) bool { return g.Ticket == text })
+	}
+	is := func(f *flight) bool {
+		return f.Kind == endKind && f.Release.Text == text || f.Reply != nil && (grants(f.Reply.Grants) || f.Kind == askKind && f.Ask.Text == text) ||
+			f.Message != nil && grants(f.Message.Grants)
+	}
+	return c.waitsFor(is) || slices.ContainsFunc(c.pushed, is)
+}
+
 // through reports whether all calls are over, and all that they had to do.
 func (w *world) through() bool {
-	for _, k := range w.calls {
-		if c := k.client; c.life != dead && (k.phase != over || k.ticket != nil) {
-			return false
+	for _, w := range w.names {
+		for _, k := range w.calls {
+			if c := k.client; c.life != dead && (k.phase != over || k.ticket != nil) {
+				return false
+			}
+		}
+		for _, c := range w.clients {
+			if c.life == stopped || c.life == alive && !c.links.quiet() {
+				return false
+			}
 		}
 	}
-	for _, c := range w.clients {
-		if c.life == stopped || c.life == alive && !c.quiet() {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(w.multis, func(m *multi) bool { return m.phase != over })
+}
+
+// quiet reports whether nothing can run any more, besides.
+func (w *world) quiet() bool {
+	return w.through() && !slices.ContainsFunc(w.names, func(w *world) bool { return len(w.old) > 0 })
 }

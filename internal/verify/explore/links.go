@@ -35,13 +35,6 @@ func (c *links) lane(l lane) *[]*flight {
 	return &c.pushed
 }
 
-// sends reports whether a release of a ticket is on its way, or to be sent later.
-func (c *links) sends(t *core.Ticket) bool {
-	is := func(f *flight) bool { return f.Kind == endKind && f.Release.Ticket == t }
-	return slices.ContainsFunc(c.later, func(d *timed) bool { return d.release.Ticket == t }) || slices.ContainsFunc(c.requests, is) ||
-		slices.ContainsFunc(c.replies, is) || slices.ContainsFunc(c.failed, is)
-}
-
 // nonce is client.nonce: what no ping has that is on its way.
 func (c *links) nonce() string {
 	for n := 1; ; n++ {
@@ -51,44 +44,6 @@ func (c *links) nonce() string {
 			return text
 		}
 	}
-}
-
-// underWay reports whether a release of a ticket is, or the news of a grant to it.
-func (c *links) underWay(text string) bool {
-	for _, d := range c.later {
-		if d.release.Text == text {
-			return true
-		}
-	}
-	grants := func(all []wire.Grant) bool {
-		return slices.ContainsFunc(all, func(g wire.Grant) bool { return g.Ticket == text })
-	}
-	for _, all := range [...][]*flight{c.requests, c.replies, c.pushed, c.failed} {
-		for _, f := range all {
-			if f.Kind == endKind && f.Release.Text == text || f.Reply != nil && (grants(f.Reply.Grants) || f.Kind == askKind && f.Ask.Text == text) ||
-				f.Message != nil && grants(f.Message.Grants) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// may reports whether something can happen to what was sent.
-func (b *budget) may(l lane, do mishap) bool {
-	switch do {
-	case held:
-		return b.Late > 0
-	case twice:
-		return b.Twice > 0 && l == pushes
-	case lost:
-		return b.Faults > 0 && l == pushes
-	case cut:
-		return b.Faults > 0 && (l == toServer || l == toClient)
-	case givenUp:
-		return b.Faults > 0 && l == toServer
-	}
-	return false
 }
 
 // answer is the reply of a request as the ways have it.

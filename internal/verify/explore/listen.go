@@ -104,9 +104,11 @@ func (c *client) cutConnection(runs bool) {
 		}
 	}
 	for _, f := range hit {
-		for _, k := range w.calls {
-			if k.client == c && k.ticket != nil && (f.Kind == askKind || f.Kind == checkKind) && f.about(k.ticket.Text) {
-				k.doubt = times.Later(k.doubt, f.Attempt.Expires)
+		for _, one := range f.each() {
+			for _, k := range w.names[one.At].calls {
+				if k.client.name == c.name && k.ticket != nil && (one.Kind == askKind || one.Kind == checkKind) && one.about(k.ticket.Text) {
+					k.doubt = times.Later(k.doubt, f.Attempt.Expires)
+				}
 			}
 		}
 		if c.cohort != nil && f.Kind == askKind {
@@ -118,6 +120,9 @@ func (c *client) cutConnection(runs bool) {
 		return
 	}
 	for _, f := range hit {
+		for _, one := range f.each() {
+			one.Reply = nil
+		}
 		f.Reply = nil
 	}
 	c.failed = append(c.failed, hit...)
@@ -129,6 +134,12 @@ func (w *world) leave(f *flight) {
 	left.Late, left.Left, left.Owner = false, true, nil
 	if w.occasion != nil {
 		left.detach()
+	}
+	left.All = slices.Clone(f.All)
+	for i, one := range f.All {
+		again := *one
+		again.Owner = nil
+		left.All[i] = &again
 	}
 	w.old = append(w.old, &left)
 	slices.SortStableFunc(w.old, func(a, b *flight) int {

@@ -13,7 +13,8 @@ import (
 // A scope is who takes part, and how much may go wrong.
 type scope struct {
 	Title   string
-	Calls   string // in their order: A1 A2 B1; A2 is the second call of client A
+	Calls   string // in their order: A1 A2 B1; A2 is the second call of client A. A1:12 wants the first and the second name
+	Names   int    // how many there are; 0: one
 	Permits int64  // 0: a lock that one holds at a time
 	Heavy   string // the client that wants all permits; a writer, where there are readers
 	Double  string // the client that makes two calls at a time
@@ -38,9 +39,12 @@ type scope struct {
 	AsksLater bool // a slip: the next leader of a cohort asks after the release of the last hold
 	HearsOn   bool // a slip: a client that unsubscribes counts as subscribed until it has heard of the end of that
 	EndsLate  bool // a slip: who hands a hold over ends when that is answered
+	OneByOne  bool // a slip: a call for several names asks for each by itself
+	NewPlace  bool // a slip: and again for what it has given back as if for the first time
 	Ahead     bool // the last token is ahead of the clock
 	Forgets   bool // a fault may be that the server forgets
 	Quick     bool // no more time passes than from one token to the next
+	Skips     bool // the one fault is that a subscription of one name is cut, so that a ticket is skipped
 	Stale     bool // old requests are sent on though they are too late (R7)
 	Long      bool // not in the check
 	Wide      bool // nor in the usual run of all
@@ -111,6 +115,15 @@ var scopes = []*scope{
 	{Title: "two who observe an election, and a late message", Calls: "A1 B1", Event: leadership, Sets: 2, budget: budget{Late: 1}},
 	{Title: "two who observe an election, and a fault", Calls: "A1 B1", Event: leadership, Sets: 2, budget: budget{Faults: 1}},
 	{Title: "a client that keeps its hold, one other, and a late message", Calls: "A1 A2 B1", Mates: "A", Keeps: true, budget: budget{Late: 1}, Long: true},
+	{Title: "two calls for two names", Calls: "A1:12 B1:12", Names: 2},
+	{Title: "two calls for two names, a fault and one that gives up", Calls: "A1:12 B1:12", Names: 2, Stale: true, budget: budget{Faults: 1, Cancels: 1}},
+	{Title: "two calls for two names, a late message and one that gives up", Calls: "A1:12 B1:12", Names: 2, budget: budget{Late: 1, Cancels: 1}, Long: true},
+	{Title: "a call for two names, two for one of them, and one for the other", Calls: "A1:2 B1:2 C1:12 D1:1", Names: 2},
+	{Title: "a call for one name, two for two, and a ticket that is skipped", Calls: "A1:2 B1:12 C1:12", Names: 2, Skips: true, budget: budget{Faults: 1}},
+	{Title: "a call for one name, two for two, and a late message", Calls: "A1:2 B1:12 C1:12", Names: 2, budget: budget{Late: 1}, Wide: true, Depth: 10},
+	{Title: "a call for one name, three for two", Calls: "A1:2 B1:12 C1:12 D1:12", Names: 2},
+	{Title: "three calls for two of three names each, and a ticket that is skipped", Calls: "A1:23 B1:13 C1:12", Names: 3, Skips: true, budget: budget{Faults: 1}, Long: true},
+	{Title: "three calls for two of three names each, and two tickets that are skipped", Calls: "A1:23 B1:13 C1:12", Names: 3, Skips: true, budget: budget{Faults: 2}, Wide: true, Depth: 9},
 }
 
 func (s *scope) permits() int64 { return max(s.Permits, 1) }
@@ -168,7 +181,26 @@ const startMicros = 1_700_000_000_000_000
 
 // world is the one in which a scope begins.
 func (s *scope) world() *world {
-	w := &world{scope: s, now: time.UnixMicro(startMicros), budget: s.budget, mute: true}
+	r := &shared{scope: s, now: time.UnixMicro(startMicros), budget: s.budget, mute: true}
+	for range max(s.Names, 1) {
+		s.addName(r)
+	}
+	for one := range strings.FieldsSeq(s.Calls) {
+		name, wants, _ := strings.Cut(one, ":")
+		if len(wants) > 1 {
+			r.addMulti(name, wants)
+			continue
+		}
+		w := r.names[max(0, strings.Index(names, wants))]
+		w.calls = append(w.calls, &call{name: name, client: w.client(name[:1])})
+	}
+	return r.names[0]
+}
+
+// addName adds a name that nobody has used.
+func (s *scope) addName(r *shared) {
+	w := &world{shared: r, number: len(r.names)}
+	r.names = append(r.names, w)
 	if s.Permits == 0 {
 		w.mutex = model.New()
 		if s.Ahead {
@@ -184,23 +216,32 @@ func (s *scope) world() *world {
 	if s.Replica != "" {
 		w.judge.Hurt = []string{s.Replica}
 	}
-	for name := range strings.FieldsSeq(s.Calls) {
-		c := w.clientNamed(name[:1])
-		if c == nil {
-			c = &client{name: name[:1], world: w}
-			w.clients = append(w.clients, c)
-			if s.Event != nil {
-				w.waitsFor().joins(c)
-				w.calls = append(w.calls, &call{name: name, client: c})
-				continue
-			}
-			c.newLock()
-			if c.name == s.Mates {
-				c.cohort = &core.Cohort{}
-				c.lock.Begin(c.cohort, s.Passes, s.keep())
-			}
-		}
-		w.calls = append(w.calls, &call{name: name, client: c})
+}
+
+// client returns the client with a name, which is added if there is none.
+func (w *world) client(name string) *client {
+	if c := w.clientNamed(name); c != nil {
+		return c
 	}
-	return w
+	s := w.scope
+	c := &client{name: name, world: w}
+	w.clients = append(w.clients, c)
+	if s.Event != nil {
+		w.awaited().joins(c)
+	} else {
+		c.newLock()
+	}
+	if c.name == s.Mates {
+		c.cohort = &core.Cohort{}
+		c.lock.Begin(c.cohort, s.Passes, s.keep())
+	}
+	for _, x := range w.names {
+		if e := x.clientNamed(name); e != nil {
+			c.process = append(c.process, e)
+		}
+	}
+	for _, e := range c.process {
+		e.process = c.process
+	}
+	return c
 }

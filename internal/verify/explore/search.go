@@ -56,7 +56,7 @@ func (k *worker) each(w *world, do func(n *next) bool) {
 	try := func(s *step, p plan) (*world, bool) {
 		x := copyOf(k.copier, w)
 		x.plan, x.sent, x.told = p, nil, nil
-		x.tell(s.format, s.args...)
+		x.shared.tell(s.format, s.args...)
 		s.do(x)
 		x.flow()
 		n := next{world: x, nth: nth, bad: x.look(), fair: x.budget == w.budget, ended: x.through()}
@@ -72,7 +72,7 @@ func (k *worker) each(w *world, do func(n *next) bool) {
 		}
 		for i, l := range x.sent {
 			for do := held; do < mishaps; do++ {
-				if x.budget.may(l, do) {
+				if x.may(l, do) {
 					if _, on := try(&s, plan{i + 1, do}); !on {
 						return
 					}

@@ -57,9 +57,29 @@ func (w *world) run(c *client, f *flight, live bool) {
 		w.publish(stage.Message{Client: c.name, Text: wire.EchoMessage(f.Nonce)})
 		return
 	}
-	// The server counts those that subscribe at itself, and connections that nobody reads any more.
+	if len(f.All) > 0 {
+		w.runAll(f, live)
+	} else {
+		hears := w.before(c, f, live)
+		if o := w.awaited(); o != nil {
+			o.serve(w, c, f, live)
+			w.line().Hears = hears
+			return
+		}
+		t := w.script(c, f)
+		w.after(c, f, live, &t, hears)
+	}
+	if live && c.life != dead {
+		f.Late = false
+		c.send(toClient, f)
+	}
+}
+
+// before prepares that a script runs, and returns who subscribes. The server counts those that subscribe at itself, and connections
+// that nobody reads any more.
+func (w *world) before(c *client, f *flight, live bool) (hears map[string]bool) {
 	l := w.line()
-	hears := l.Hears
+	hears = l.Hears
 	l.Hears = map[string]bool{}
 	for name := range hears {
 		l.Hears[name] = name != w.scope.Replica
@@ -67,34 +87,38 @@ func (w *world) run(c *client, f *flight, live bool) {
 	for _, z := range w.zombies {
 		l.Hears[z] = true
 	}
-	if o := w.waitsFor(); o != nil {
-		o.serve(w, c, f, live)
-		l.Hears = hears
-		return
+	if w.occasion == nil {
+		w.judge.before(w, c, f, live)
 	}
-	w.judge.before(w, c, f, live)
-	t := w.script(c, f)
+	return hears
+}
+
+// after is what comes of a script that has run: it is judged, and messages are sent, and the reply is written.
+func (w *world) after(c *client, f *flight, live bool, t *wire.Tuple, hears map[string]bool) {
+	l := w.line()
 	l.Hears = hears
 	if w.scope.Quick {
 		w.to(micro(w.notes().Token)) // More time passes than from one token to the next.
 	}
+	if len(w.multis) > 0 {
+		w.to(micro(w.notes().High + 1)) // And here than from one place to the next, as those of two names are compared.
+	}
 	sent := slices.Clone(l.Sent)
 	l.Sent = nil
-	w.judge.after(w, c, f, live, &t)
+	w.judge.after(w, c, f, live, t)
 	for _, m := range sent {
 		w.publish(m)
 	}
-	if live && c.life != dead {
-		if f.Kind == askKind {
-			t.Complete(leaseTime, 0)
-		} else if f.Kind == endKind && f.Release.Ticket != nil {
-			t.Complete(0, f.Release.Ticket.Takes())
-		}
-		reply := wire.Reply(t)
-		f.Reply = &reply
-		f.Late = false
-		c.send(toClient, f)
+	if !live || c.life == dead {
+		return
 	}
+	if f.Kind == askKind {
+		t.Complete(leaseTime, 0)
+	} else if f.Kind == endKind && f.Release.Ticket != nil {
+		t.Complete(0, f.Release.Ticket.Takes())
+	}
+	reply := wire.Reply(*t)
+	f.Reply = &reply
 }
 
 // publish sends a message to a client, if it subscribes.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -48,6 +49,12 @@ func holdTimer(h *core.Hold) (at time.Time, set bool) {
 	return k.holdTimer, !k.holdTimer.IsZero()
 }
 
+// sends reports whether a release of a ticket is on its way, or to be sent later.
+func (c *client) sends(t *core.Ticket) bool {
+	is := func(f *flight) bool { return f.Kind == endKind && f.Release.Ticket == t }
+	return slices.ContainsFunc(c.later, func(d *timed) bool { return d.release.Ticket == t }) || c.waitsFor(is)
+}
+
 // perform is entry.perform, lockEntry.do and hold.do.
 func (c *client) perform(e *core.Effect) {
 	w := c.world
@@ -80,7 +87,7 @@ func (c *client) perform(e *core.Effect) {
 	case core.SendLater:
 		c.later = append(c.later, &timed{e.At, e.Release})
 	case core.RaiseToken:
-		c.floor = max(c.floor, e.Token)
+		c.saw(e.Token)
 	case core.HoldTimer:
 		if e.Flag {
 			k.holdTimer = time.Time{}
@@ -117,7 +124,7 @@ func (c *client) attempt(budget time.Duration) (a core.Attempt, notAfter int64) 
 // request sends one to the server.
 func (c *client) request(f *flight, budget time.Duration) {
 	f.Attempt, f.NotAfter = c.attempt(budget)
-	f.Floor, f.From = int64(c.floor), c.name
+	f.Floor, f.From, f.At = int64(c.floor), c.name, c.world.number
 	c.send(toServer, f)
 }
 
@@ -136,7 +143,7 @@ func (k *call) start() {
 		k.join()
 		return
 	case k.client.event != nil:
-		k.client.world.waitsFor().start(k)
+		k.client.world.awaited().start(k)
 		return
 	}
 	k.register(k.newTicket())
@@ -165,7 +172,7 @@ func (k *call) register(t *core.Ticket) {
 func (k *call) run(step core.Step) {
 	c := k.client
 	if c.event != nil {
-		c.world.waitsFor().run(k, step)
+		c.world.awaited().run(k, step)
 		return
 	}
 	for {
@@ -253,6 +260,9 @@ func (k *call) take() bool {
 	if c.cohort != nil {
 		c.lends(k)
 	}
+	if k.multi != nil {
+		k.multi.core.OnOutcome(w.input(), k.part, nil)
+	}
 	return true
 }
 
@@ -266,6 +276,9 @@ func (k *call) finish() {
 			k.client.cohort.OnFailed(x)
 		}
 	})
+	if k.multi != nil {
+		k.multi.core.OnOutcome(k.client.world.input(), k.part, errRefuse)
+	}
 }
 
 // leases is hold.leases: the lease of a hold ends by the clock of its client.
@@ -311,7 +324,7 @@ func (k *call) renew() {
 // check is entry.runChecks and entry.checkOnce up to the sending.
 func (c *client) check() {
 	if c.event != nil {
-		c.world.waitsFor().check(c)
+		c.world.awaited().check(c)
 		return
 	}
 	if c.round == nil {
@@ -324,16 +337,23 @@ func (c *client) check() {
 // answered takes in the answer to a request, or its lack.
 func (c *client) answered(q *flight, f *core.Failure) {
 	if c.event != nil && q.Kind != echoKind {
-		c.world.waitsFor().answered(c, q, f)
+		c.world.awaited().answered(c, q, f)
 		return
 	}
 	r := &wire.Reply{}
 	if q.Reply != nil {
 		r = q.Reply
 		c.heard = true
-		c.floor = max(c.floor, r.Token)
+		c.saw(r.Token)
 	}
 	switch q.Kind {
+	case askAllKind:
+		c.multi().onAsked(q, f)
+	case endAllKind:
+		for _, one := range q.All {
+			one.Attempt = q.Attempt
+			c.at(one.At).answered(one, f)
+		}
 	case askKind: // wait.took
 		c.onAsked(q, r, f)
 	case checkKind: // entry.checkOnce
@@ -431,7 +451,7 @@ func checkStates(check *core.Check, r *wire.Reply) []core.CheckState {
 func (c *client) message(m *wire.Message) {
 	w := c.world
 	if c.event != nil {
-		w.waitsFor().message(c, m)
+		w.awaited().message(c, m)
 		return
 	}
 	c.input(func(x *core.Input) {

@@ -21,24 +21,26 @@ const far = 30 * time.Minute
 // mayPass reports whether time can come to a point: no client that runs lets its own renewal wait until its lease is over (I4), nor
 // waits for an answer for longer than a request may take.
 func (w *world) mayPass(at time.Time) bool {
-	for _, c := range w.clients {
-		if c.life != alive {
-			continue
-		}
-		for _, all := range [...][]*flight{c.requests, c.replies} {
-			for _, f := range all {
-				if f.Late && at.After(f.Attempt.Expires) {
-					return false
+	for _, w := range w.names {
+		for _, c := range w.clients {
+			if c.life != alive {
+				continue
+			}
+			for _, all := range [...][]*flight{c.requests, c.replies} {
+				for _, f := range all {
+					if f.Late && at.After(f.Attempt.Expires) {
+						return false
+					}
 				}
 			}
 		}
-	}
-	if o := w.waitsFor(); o != nil && !o.mayPass(w, at) {
-		return false
-	}
-	for _, k := range w.calls {
-		if k.client.life == alive && k.believes() && !at.Before(k.using.hold.Lasts.Deadline) {
+		if o := w.awaited(); o != nil && !o.mayPass(w, at) {
 			return false
+		}
+		for _, k := range w.calls {
+			if k.client.life == alive && k.believes() && !at.Before(k.using.hold.Lasts.Deadline) {
+				return false
+			}
 		}
 	}
 	return true
@@ -56,14 +58,29 @@ func (w *world) steps() (all []step) {
 	add := func(do func(w *world), format string, args ...any) {
 		all = append(all, step{format, args, do})
 	}
+	for _, x := range w.names {
+		x.usualSteps(x.adds(add))
+	}
+	w.multiSteps(add)
+	w.usual = len(all)
+	if w.budget.Faults > 0 {
+		for _, x := range w.names {
+			x.faults(x.adds(add))
+		}
+	}
+	return all
+}
+
+// usualSteps are those of one name that are no faults.
+func (w *world) usualSteps(add adder) {
 	for i, k := range w.calls {
 		if k.client.life == alive {
 			w.callSteps(i, k, add)
 		}
 	}
 	for i, c := range w.clients {
-		if c.life == stopped {
-			add(func(w *world) { w.clients[i].life = alive }, "%s goes on", c.name)
+		if c.life == stopped && c.first() {
+			add(func(w *world) { w.clients[i].each(func(c *client) { c.life = alive }) }, "%s goes on", c.name)
 		}
 		for _, l := range [...]lane{toServer, toClient, subscribes, pushes} {
 			if all := *c.lane(l); len(all) > 0 && all[0].Late && (c.life == alive || l == toServer || l == subscribes) {
@@ -95,15 +112,10 @@ func (w *world) steps() (all []step) {
 	if at := micro(w.notes().Mark); w.notes().Mark != 0 && at.After(w.now) && w.mayPass(at) {
 		add(func(w *world) { w.to(at) }, "the mark at the queue runs out")
 	}
-	if o := w.waitsFor(); o != nil {
+	if o := w.awaited(); o != nil {
 		o.steps(w, add)
 	}
 	w.termSteps(add)
-	w.usual = len(all)
-	if w.budget.Faults > 0 {
-		w.faults(add)
-	}
-	return all
 }
 
 type adder func(do func(w *world), format string, args ...any)
@@ -125,6 +137,9 @@ func (w *world) callSteps(i int, k *call, add adder) {
 		}
 		return
 	case holding:
+		if k.multi != nil {
+			break
+		}
 		add(func(w *world) { w.calls[i].release() }, "%s releases", k.name)
 		if k.client.name == w.scope.Gives {
 			add(func(w *world) { w.calls[i].handOver() }, "%s hands over", k.name)
@@ -154,7 +169,7 @@ func (w *world) callSteps(i int, k *call, add adder) {
 			}
 		}, "%s gives up", k.name)
 	}
-	if w.budget.Cancels > 0 && !k.ended && (k.phase == asking || k.phase == confirming || k.phase == sleeping || k.phase == pausing) {
+	if w.budget.Cancels > 0 && !k.ended && k.multi == nil && (k.phase == asking || k.phase == confirming || k.phase == sleeping || k.phase == pausing) {
 		add(func(w *world) {
 			w.budget.Cancels--
 			k := w.calls[i]
@@ -277,11 +292,21 @@ func (w *world) faults(add adder) {
 		if c.life != alive {
 			continue
 		}
-		add(fault(func(w *world) { w.clients[i].die() }), "%s dies", c.name)
-		if slices.ContainsFunc(w.calls, func(k *call) bool { return k.client == c && k.phase != unborn && k.phase != over }) {
+		if w.scope.Skips {
+			if hears {
+				add(fault(func(w *world) { w.clients[i].kill(true) }), "the subscription of %s is cut", c.name)
+			}
+			continue
+		}
+		if c.first() {
+			add(fault(func(w *world) { w.clients[i].each((*client).die) }), "%s dies", c.name)
+		}
+		if c.first() && slices.ContainsFunc(c.process, (*client).isUsed) {
 			add(fault(func(w *world) {
-				w.clients[i].life = stopped
-				w.judge.hurt(w.clients[i])
+				w.clients[i].each(func(c *client) {
+					c.life = stopped
+					c.world.judge.hurt(c)
+				})
 			}), "%s is stopped", c.name)
 		}
 		if hears {
@@ -307,7 +332,7 @@ func (w *world) faults(add adder) {
 	if w.scope.Forgets {
 		add(fault(func(w *world) { w.forgets() }), "the server forgets")
 	}
-	if listening > 1 {
+	if listening > 1 && !w.scope.Skips {
 		add(fault(func(w *world) {
 			for _, c := range w.clients {
 				if w.hears(c.name) {
@@ -359,5 +384,8 @@ func (c *client) die() {
 		if k.client == c {
 			*k = call{name: k.name, client: c, phase: over}
 		}
+	}
+	if m := c.multi(); m != nil {
+		m.end()
 	}
 }

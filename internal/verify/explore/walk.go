@@ -17,6 +17,7 @@ var walks = []*scope{
 	{Title: "readers and a writer, five clients", Calls: "A1 B1 C1 D1 E1 A2 B2 C2 D2 E2", Permits: 1 << 30, Heavy: "B", Readers: true, budget: budget{5, 4, 2, 2}},
 	{Title: "a cohort and three strangers", Calls: "A1 A2 A3 A4 A5 B1 C1 D1 B2 C2", Mates: "A", Passes: 2, budget: budget{5, 4, 2, 2}},
 	{Title: "a client that keeps its hold, and three strangers", Calls: "A1 A2 A3 A4 A5 B1 C1 D1 B2 C2", Mates: "A", Keeps: true, budget: budget{5, 4, 2, 2}},
+	{Title: "calls for two and three of three names, and for one", Calls: "A1:12 B1:23 C1:13 D1:123 E1:1 F1:2 E2:1", Names: 3, budget: budget{5, 4, 2, 2}},
 	{Title: "a client that hands over, and three others", Calls: "A1 A2 A3 B1 C1 D1 B2 C2 D2", Gives: "A", budget: budget{5, 4, 2, 2}},
 }
 
@@ -30,7 +31,7 @@ func (s *scope) walk(seed uint64, mute bool) (told []string, steps int, bad stri
 	w := s.world()
 	w.mute = mute
 	chance := rand.New(rand.NewPCG(seed, 0))
-	for steps < mostSteps && !(w.through() && len(w.old) == 0) {
+	for steps < mostSteps && !w.quiet() {
 		all := w.steps()
 		if len(all) == 0 {
 			return told, steps, stranded
@@ -43,7 +44,7 @@ func (s *scope) walk(seed uint64, mute bool) (told []string, steps int, bad stri
 		if chance.IntN(mishapIn) == 0 {
 			w.plan = w.mishap(chance)
 		}
-		w.tell(next.format, next.args...)
+		w.shared.tell(next.format, next.args...)
 		next.do(w)
 		w.flow()
 		steps++

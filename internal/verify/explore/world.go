@@ -13,20 +13,30 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// A world is one name at a server, the clients that use it, and the network between them.
+// A world is one name at a server, the clients that use it, and the network between them. Where a call wants several names there
+// is one for each.
 type world struct {
-	scope    *scope
-	occasion any // an event at the server, which is an [occasion]; nil where there is none
-	now      time.Time
+	*shared
 	server
-	clients []*client
-	calls   []*call // in the order of the scope
-	old     []*flight
-	texts   []*lua.Transit // of holds that were handed over
-	zombies []string       // clients with a connection that the server counts and nobody reads
-	forced  bool           // by the operator
-	budget  budget
-	judge   judge
+	number   int // of the name
+	occasion any // an event at the server, which is an [occasion]; nil where there is none
+	clients  []*client
+	calls    []*call // in the order of the scope
+	old      []*flight
+	texts    []*lua.Transit // of holds that were handed over
+	zombies  []string       // clients with a connection that the server counts and nobody reads
+	forced   bool           // by the operator
+	judge    judge
+}
+
+// What is shared by the names: the time, the calls for several of them, and what may go wrong.
+type shared struct {
+	scope  *scope
+	now    time.Time
+	names  []*world
+	multis []*multi // in the order of the scope
+	asked  []string // for the judge: those that have asked, in this order
+	budget budget
 
 	// Of the step that is being made.
 	plan plan
@@ -39,11 +49,12 @@ type world struct {
 
 // worldRules are those of the fields of this package.
 var worldRules = map[string]rule{
-	"world.scope": skip, "world.now": skip, "world.plan": skip, "world.sent": skip, "world.told": skip, "world.mute": skip, "world.usual": skip,
-	"client.timer": skip, "client.floor": skip, "client.world": skip, "timed.at": local,
+	"shared.scope": skip, "shared.now": skip, "shared.plan": skip, "shared.sent": skip, "shared.told": skip, "shared.mute": skip, "shared.usual": skip,
+	"client.timer": skip, "client.floor": skip, "client.world": skip, "client.process": skip, "world.number": skip, "timed.at": local,
 	"call.holdTimer": skip, "call.until": skip, "flight.NotAfter": skip, "flight.Floor": skip, "flight.Attempt": skip, "judge.alone": token, "judge.bad": skip,
 	"call.granted": skip, "call.took": skip, "judge.Rest": sign,
 	"call.begun": place, "call.doubt": skip,
+	"multi.wants": skip, "multi.until": skip, "multi.over": set, "part.place": place, "part.asked": place, "part.came": place, "part.client": skip,
 }
 
 // parts are the types of what a world reaches through any.
@@ -87,7 +98,7 @@ func flightForm(e *encoder, p unsafe.Pointer) bool {
 	case f.NotAfter == 0:
 	case f.Left:
 		e.number(limit, f.NotAfter, 1000)
-	case f.Kind == endKind:
+	case f.Kind == endKind || f.Kind == endAllKind:
 		e.number(sending, f.Attempt.Sent.UnixNano(), 1)
 		e.number(limit, f.Attempt.Expires.UnixNano(), 1)
 	default:
@@ -129,16 +140,18 @@ const (
 	dead
 )
 
-// A client is one process: a core, and the shell around it.
+// A client is one process: a core, and the shell around it. Of a process that uses several names there is one for each, with
+// connections of its own.
 type client struct {
-	name  string
-	life  life
-	lock  *core.Lock
-	event *event.Event // in place of that
-	timer time.Time    // of the name
-	floor uint64       // the highest token that it has seen
-	heard bool         // a reply has come: it knows the server's clock
-	world *world
+	name    string
+	life    life
+	lock    *core.Lock
+	event   *event.Event // in place of that
+	timer   time.Time    // of the name
+	floor   uint64       // the highest token that it has seen
+	heard   bool         // a reply has come: it knows the server's clock
+	world   *world
+	process []*client // all that are one process
 
 	// Its subscription.
 	sub   subscription
@@ -178,6 +191,7 @@ const (
 	following        // the other calls of its cohort
 	acting           // the end of its action
 	opening          // a reply to how that ended
+	hearing          // to be subscribed for all names
 	over
 )
 
@@ -195,6 +209,9 @@ type call struct {
 	renews    bool // a renewal is due
 	placed    bool // for the judge: it has a place that nobody may take
 	had       bool // for the judge: its client knows that it had a place
+
+	multi *multi // the call for several names that it is a part of
+	part  int    // which
 
 	using    *call // the call whose hold it uses: itself, except in a cohort
 	begun    time.Time
@@ -242,163 +259,20 @@ const (
 	goneKind // the connection that subscribes is
 	openKind // of a party whose action has ended
 	forceKind
+	askAllKind // of several names
+	endAllKind
 )
 
-// A flight is a request, its reply, or a message, on its way.
-type flight struct {
-	Kind     kind
-	From     string
-	Late     bool
-	Owner    any // the call that waits for the answer
-	Ask      *core.Acquire
-	Check    *core.Check
-	Release  *core.Release
-	Renewal  *core.Renewal
-	Transit  *lua.Transit
-	Errand   *errand
-	Attempt  core.Attempt
-	NotAfter int64
-	Floor    int64
-	Nonce    string
-	Left     bool // nobody waits for the answer
+// tell tells what happens at the name.
+func (w *world) tell(format string, args ...any) { w.shared.tell(w.ofName(format), args...) }
 
-	Reply   *wire.Reply
-	Message *wire.Message
-}
-
-// names says which tickets a request is about.
-func (f *flight) names() string {
-	if f.Errand != nil && f.Kind != endKind {
-		return f.Errand.names()
-	}
-	switch f.Kind {
-	case askKind:
-		return shortly(f.Ask.Text)
-	case checkKind:
-		var all []string
-		for _, n := range f.Check.Named {
-			all = append(all, shortly(n.Text))
-		}
-		return strings.Join(all, ", ")
-	case endKind:
-		return shortly(f.Release.Text)
-	case renewKind, confirmKind:
-		return shortly(f.Renewal.Text)
-	case messageKind:
-		if m := f.Message; m.Ticket != "" {
-			return shortly(m.Ticket)
-		} else if len(m.Grants) > 0 {
-			var all []string
-			for _, g := range m.Grants {
-				all = append(all, shortly(g.Ticket))
-			}
-			return strings.Join(all, ", ")
-		}
-	}
-	return ""
-}
-
-// about reports whether a flight is about a ticket.
-func (f *flight) about(text string) bool {
-	switch f.Kind {
-	case askKind:
-		return f.Ask.Text == text
-	case endKind:
-		return f.Release.Text == text
-	case checkKind:
-		for _, n := range f.Check.Named {
-			if n.Text == text {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-const renumber = 1_000_000_000_000
-
-// shortly is a ticket as the ways have it: A1, or A1/2 where it has another number since a grant ran out.
-func shortly(text string) string {
-	client, rest, _ := strings.Cut(text, ":")
-	number, _, _ := strings.Cut(rest, ":")
-	var n int64
-	if _, err := fmt.Sscan(number, &n); err != nil {
+// ofName says before a text of which name it is, if there are several.
+func (w *world) ofName(text string) string {
+	words := strings.TrimLeft(text, " ")
+	if len(w.names) == 1 || w.mute {
 		return text
 	}
-	if n >= renumber {
-		return fmt.Sprintf("%s%d/%d", client, n%renumber, n/renumber+1)
-	}
-	return client + number
-}
-
-func (f *flight) what() string {
-	name := f.names()
-	if name != "" {
-		name = " of " + name
-	}
-	switch f.Kind {
-	case askKind:
-		return "the acquire request" + name
-	case checkKind:
-		return "the check" + name
-	case endKind:
-		return "the release" + name
-	case renewKind, confirmKind:
-		return "the renewal" + name
-	case echoKind:
-		return "the ping"
-	case subscribeKind:
-		return "the subscription"
-	case unsubscribeKind:
-		return "the end of the subscription"
-	case goneKind:
-		return "the end of the connection"
-	case openKind:
-		return "how the action ended"
-	case forceKind:
-		return "the release by force"
-	}
-	switch f.Message.Kind {
-	case wire.MessageGrant:
-		return "the grant" + name
-	case wire.MessageSuspect:
-		return "the message that a lease" + name + " ran out"
-	case wire.MessageLook:
-		return "the call to look"
-	case wire.MessageEcho:
-		return "the ping"
-	case wire.MessageWanted:
-		return "the message that somebody waits"
-	case wire.MessageOpen, wire.MessageBroken:
-		return "the news"
-	case wire.MessageForced:
-		return "the message that a hold was released by force" + name
-	}
-	return "the message"
-}
-
-// A plan is what happens to one of the things that are sent in a step.
-type plan struct {
-	nth int // from 1; 0: nothing happens
-	do  mishap
-}
-
-type mishap uint8
-
-const (
-	nothing mishap = iota
-	held           // it comes later
-	twice          // a message comes, and once more later
-	lost           // a message does not come
-	cut            // the connection is, and what was on it is lost
-	givenUp        // the connection is, and what was on it may still run
-	mishaps
-)
-
-func (w *world) tell(format string, args ...any) {
-	if !w.mute {
-		w.told = append(w.told, fmt.Sprintf(format, args...))
-	}
+	return fmt.Sprintf("%sname %d: %s", text[:len(text)-len(words)], w.number+1, words)
 }
 
 // us is the time of the server.
@@ -421,7 +295,7 @@ func (c *client) send(l lane, f *flight) {
 		l = subscribes // What confirms a subscription comes, or the connection is cut.
 	}
 	w.sent = append(w.sent, l)
-	if w.plan.nth != len(w.sent) || !w.budget.may(l, w.plan.do) {
+	if w.plan.nth != len(w.sent) || !w.may(l, w.plan.do) {
 		*to = append(*to, f)
 		return
 	}
@@ -453,4 +327,24 @@ func direction(l lane, c *client) string {
 		return "(its reply)"
 	}
 	return "(" + c.name + ")"
+}
+
+// faulty reports whether what is sent can come to harm.
+func (w *world) faulty() bool { return w.budget.Faults > 0 && !w.scope.Skips }
+
+// may reports whether something can happen to what was sent.
+func (w *world) may(l lane, do mishap) bool {
+	switch do {
+	case held:
+		return w.budget.Late > 0
+	case twice:
+		return w.budget.Twice > 0 && l == pushes
+	case lost:
+		return w.faulty() && l == pushes
+	case cut:
+		return w.faulty() && (l == toServer || l == toClient)
+	case givenUp:
+		return w.faulty() && l == toServer
+	}
+	return false
 }
