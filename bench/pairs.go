@@ -34,7 +34,7 @@ type Pair struct {
 }
 
 // Pairs are the first contender against each other one that has the work, and against itself where a work is of another
-// synchronizer: then its mutex does the nearest work. A lock that stands in the place of another is compared with that
+// synchronizer: then its mutex does the nearest work. A lock of others on several servers is compared with ours on these. A lock that stands in the place of another is compared with that
 // one only; where the first is one of these two, there are no other pairs. Pairs with the same own work stand together.
 // The works that can only be measured alone are returned.
 func Pairs(cast []Contender, works []Work) (pairs []Pair, alone []Work) {
@@ -54,6 +54,12 @@ func Pairs(cast []Contender, works []Work) (pairs []Pair, alone []Work) {
 		}
 		for _, other := range cast {
 			switch p := (Pair{own, other, w.mutex(), w}); {
+			case w.Kind == KindRedlock && !other.Ours && slices.Contains(other.Only, w.ID):
+				for _, nodes := range cast {
+					if nodes.Ours && slices.Contains(nodes.Only, w.ID) {
+						pairs = append(pairs, Pair{nodes, other, w, w})
+					}
+				}
 			case special, other.Replaces != "", !other.takesPart(w) || !other.Ours && w.ID != "W1" && w.ID != "W4":
 			case (other.Name == own.Name) == (w.Kind != "" && w.Kind != KindRedlock):
 				pairs = append(pairs, p)

@@ -12,12 +12,13 @@ const KindRedlock = "redlock"
 // redlockNodes is on how many.
 const redlockNodes = 5
 
-// RedlockWorks returns R5: a Redlock on five nodes of this machine, uncontended, and handed on between 8 clients.
+// RedlockWorks returns R5: a Redlock on five nodes of this machine, uncontended, and handed on between 2 and 8 clients.
 // The floors are those of one server, to which all of it is compared; the server's figures are of that one too, and
 // say nothing here.
 func RedlockWorks() []Work {
 	return []Work{
 		{ID: "R5", Clients: 1, Workers: 1, Kind: KindRedlock},
+		{ID: "R5", Clients: 2, Workers: 1, Kind: KindRedlock},
 		{ID: "R5", Clients: 8, Workers: 1, Kind: KindRedlock},
 	}
 }
@@ -41,11 +42,18 @@ func StartNodes(ctx context.Context, works []Work) (Nodes, error) {
 	return nodes, nil
 }
 
-// Options lead to the nodes.
-func (n Nodes) Options() []rueidis.ClientOption {
-	var options []rueidis.ClientOption
+// Addrs are where the nodes listen.
+func (n Nodes) Addrs() (addrs []string) {
 	for _, node := range n {
-		options = append(options, rueidis.ClientOption{InitAddress: []string{node.Addr}})
+		addrs = append(addrs, node.Addr)
+	}
+	return addrs
+}
+
+// Options lead to the nodes.
+func (n Nodes) Options() (options []rueidis.ClientOption) {
+	for _, addr := range n.Addrs() {
+		options = append(options, rueidis.ClientOption{InitAddress: []string{addr}})
 	}
 	return options
 }

@@ -22,6 +22,8 @@ type Tools struct {
 	Contenders func(ctx context.Context, redis rueidis.ClientOption, names []string) (cast []bench.Contender, about map[string]string, stop func(), err error)
 	// Agent is the driver for a process that was started for one; nil where there are no such processes.
 	Agent func(name string) (bench.Driver, error)
+	// Nodes is the lock of others on several servers, by their addresses; nil where there is none.
+	Nodes func(addrs []string) bench.Contender
 	// On is this project's lock on other servers.
 	On func(rueidis.ClientOption) bench.Driver
 	// Standard are the contenders and works of the standard set, as flags.

@@ -56,7 +56,7 @@ func measure(ctx context.Context, tools Tools, args []string, out, log io.Writer
 	}
 	stopNodes := func() {}
 	err = placed.among(func() error {
-		end, err := s.nodes(ctx, &config)
+		end, err := s.nodes(ctx, tools, &config)
 		if err == nil {
 			stopNodes = end
 		}
@@ -179,7 +179,7 @@ func (s *settings) results(out io.Writer) (io.Writer, func() error, error) {
 }
 
 // nodes starts what Redlock needs in addition to one server, if it is measured.
-func (s *settings) nodes(ctx context.Context, config *bench.Config) (stop func(), err error) {
+func (s *settings) nodes(ctx context.Context, tools Tools, config *bench.Config) (stop func(), err error) {
 	nodes, err := bench.StartNodes(ctx, s.works)
 	if err != nil {
 		return nil, err
@@ -190,6 +190,9 @@ func (s *settings) nodes(ctx context.Context, config *bench.Config) (stop func()
 		if s.pairs {
 			own.Name, own.About, own.Only = "headwaiter-redlock-5", "redlock on five nodes", []string{"R5"}
 			config.Contenders = append(config.Contenders, own)
+			if tools.Nodes != nil {
+				config.Contenders = append(config.Contenders, tools.Nodes(nodes.Addrs()))
+			}
 		} else {
 			config.Contenders = []bench.Contender{own}
 		}

@@ -139,6 +139,21 @@ func (v view) unlocks() Section {
 	}
 }
 
+// nodes are the pairs of Redlocks.
+func (v view) nodes() Section {
+	s := Section{
+		Title: "Redlock, compared with another on the same servers",
+		Text:  []string{"R5: how many times as fast headwaiter's redlock is on five servers, how many times the CPU its clients take, and cycles a second of both."},
+		Table: Table{Heads: []string{"work", "lock", "times as fast", "its clients' CPU", "a second"}},
+	}
+	for _, c := range v.Compared {
+		if c.Kind == bench.KindRedlock && !ours(c.Contender) {
+			s.Table.Rows = append(s.Table.Rows, []string{c.Work.String(), c.Contender, Times(c.Speed()), Times(bench.RatioOf(c.Of(client))), both(c, rate)})
+		}
+	}
+	return s
+}
+
 // kept are the pairs of this project's lock with the same that stays with its client.
 func (v view) kept() Section {
 	s := Section{
@@ -257,7 +272,7 @@ func (v view) family() Section {
 		Table: Table{Heads: []string{"work", "what is measured", "the mutex's work", "the mutex: times as fast", "its CPU", "a second"}},
 	}
 	for _, c := range v.Compared {
-		if c.Kind == "" && !ours(c.Contender) || c.Contender == Kept {
+		if c.Kind == "" && !ours(c.Contender) || c.Contender == Kept || strings.HasPrefix(c.Against, Own+"-"+bench.KindRedlock) {
 			continue
 		}
 		name, cpu := c.Contender, c.CPU()

@@ -29,7 +29,7 @@ func Sections(r bench.Report) []Section {
 	v := view{r}
 	var found []Section
 	for _, s := range []Section{
-		v.speeds(), v.losses(), v.expectations(), v.processing(), v.yardstick(), v.family(), v.unlocks(), v.kept(), v.replacements(), v.uncontended(), v.latency(), v.cost(), v.fair(),
+		v.speeds(), v.losses(), v.expectations(), v.processing(), v.yardstick(), v.family(), v.nodes(), v.unlocks(), v.kept(), v.replacements(), v.uncontended(), v.latency(), v.cost(), v.fair(),
 		v.recovery(), v.crowds(), v.holds(), v.alone(), v.contenders(), v.missing(),
 	} {
 		if len(s.Table.Rows) > 0 {

@@ -40,7 +40,7 @@ func Contenders(s *Servers) []bench.Contender {
 		{Contender: redisson(s.Redis, "plain"), engine: ""},
 		background(rival(Rueidislock{Redis: option}, "rueidislock "+rueidisVersion+", defaults: three keys", 5*time.Second)),
 		background(rival(Rueidislock{Redis: option, Tuned: true}, "rueidislock "+rueidisVersion+", its README's setting for one server: KeyMajority 1, NoLoopTracking", 5*time.Second)),
-		rival(Redsync{s.Redis}, "redsync "+bench.Version("github.com/go-redsync/redsync/v4")+" on "+goRedis+", defaults: polls every 50 to 250 ms", 8*time.Second),
+		rival(Redsync{[]string{s.Redis}}, "redsync "+bench.Version("github.com/go-redsync/redsync/v4")+" on "+goRedis+", defaults: polls every 50 to 250 ms", 8*time.Second),
 		rival(Redislock{s.Redis, 100 * time.Millisecond}, "bsm/redislock "+bench.Version("github.com/bsm/redislock")+" on "+goRedis+", polls every 100 ms as in its examples", session),
 		rival(Redislock{s.Redis, time.Millisecond}, "bsm/redislock, polls every ms", session),
 		other(EtcdMutex{s.Etcd}, "etcd", "etcd concurrency.Mutex "+bench.Version("go.etcd.io/etcd/client/v3")+", a session of 10 s a worker", session),

@@ -20,7 +20,7 @@ import (
 )
 
 func main() {
-	os.Exit(command.Main(command.Tools{Contenders: contenders, Agent: rivals.Agent, Standard: standard}))
+	os.Exit(command.Main(command.Tools{Contenders: contenders, Nodes: rivals.RedsyncNodes, Agent: rivals.Agent, Standard: standard}))
 }
 
 // standard is the standard set: less than 25 minutes.
