@@ -145,6 +145,7 @@ fuzz: ## run every fuzz test with FUZZ (4000) new histories, those of texts with
 	done
 
 campaign: redis ## all faults on real processes and on each server there is, by turns: writes docs/guarantees.md; ARGS="-for 10m -only clients,soak -on installed"
+	go run ./internal/verify/explore -walks 50000
 	go run ./internal/verify/campaign $(ARGS)
 
 failovers: redis ## 200 failovers of each kind, with WithReplicas and without: writes docs/failovers.md (an hour and a half; ROUNDS=20 for fewer)

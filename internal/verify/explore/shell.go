@@ -377,36 +377,46 @@ func (c *client) answered(q *flight, f *core.Failure) {
 			}
 			c.lock.OnReleaseReply(x, q.Release, q.Attempt.Sent, &head, f)
 		})
-	case renewKind: // hold.renewed
-		k := q.Owner.(*call)
-		if k.hold == nil {
-			return // Its ticket is forgotten.
-		}
-		if f.Err == nil {
-			k.unsure = false
-		}
-		c.input(func(x *core.Input) {
-			c.lock.OnRenewed(x, k.hold, q.Renewal, q.Attempt, r, f, k.leases())
-		})
-		if k.forced && f.Err == nil && r.Status == wire.Refused && k.believes() {
-			c.world.judge.find(forcedOn)
-		}
-	case confirmKind: // entry.confirm and wait.confirm
-		k := q.Owner.(*call)
-		if k.ticket == nil {
-			return
-		}
-		var step core.Step
-		c.input(func(x *core.Input) {
-			c.lock.OnConfirmReply(x, k.ticket, q.Renewal, q.Attempt, r, f, nil, 0)
-			if k.phase == confirming {
-				step = c.lock.AfterConfirm(x, k.ticket, f, k.ended)
-			}
-		})
+	case renewKind:
+		c.onRenewed(q, r, f)
+	case confirmKind:
+		c.onConfirmed(q, r, f)
+	}
+}
+
+// onRenewed is hold.renewed.
+func (c *client) onRenewed(q *flight, r *wire.Reply, f *core.Failure) {
+	k := q.Owner.(*call)
+	if k.hold == nil {
+		return // Its ticket is forgotten.
+	}
+	if f.Err == nil {
+		k.unsure = false
+	}
+	c.input(func(x *core.Input) {
+		c.lock.OnRenewed(x, k.hold, q.Renewal, q.Attempt, r, f, k.leases())
+	})
+	if k.forced && f.Err == nil && r.Status == wire.Refused && k.believes() {
+		c.world.judge.find(forcedOn)
+	}
+}
+
+// onConfirmed is entry.confirm and wait.confirm.
+func (c *client) onConfirmed(q *flight, r *wire.Reply, f *core.Failure) {
+	k := q.Owner.(*call)
+	if k.ticket == nil {
+		return
+	}
+	var step core.Step
+	c.input(func(x *core.Input) {
+		c.lock.OnConfirmReply(x, k.ticket, q.Renewal, q.Attempt, r, f, nil, 0)
 		if k.phase == confirming {
-			k.phase = running
-			k.run(step)
+			step = c.lock.AfterConfirm(x, k.ticket, f, k.ended)
 		}
+	})
+	if k.phase == confirming {
+		k.phase = running
+		k.run(step)
 	}
 }
 
