@@ -139,7 +139,7 @@ func (v view) unlocks() Section {
 	}
 }
 
-// nodes are the pairs of Redlocks.
+// nodes are the pairs of locks on several servers.
 func (v view) nodes() Section {
 	s := Section{
 		Title: "Redlock, compared with another on the same servers",

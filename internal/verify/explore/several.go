@@ -11,7 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/wire"
 )
 
-// Calls for several names of one slot: what waitqueue's AcquireAll does with a core, without goroutines.
+// Calls for several names of one slot: what AcquireAll of waitqueue does with a core, without goroutines.
 
 const (
 	names     = "123456789"
