@@ -42,7 +42,7 @@ test: servers ## the core, the primitives, the command, and all scripts on a rea
 	@echo "not run: adapters and the race detector (make race), the rules of the house (make lint house), engines (make test-engines),"
 	@echo "  longer faults on real processes (make faults), simulation and slow cases (make sim-check), search (make explore-check), benchmark"
 	@echo "  (make bench-check), examples (make examples), monitoring and console (make test-monitoring test-console)."
-	@echo "all of it: make check (some 40 minutes)"
+	@echo "all of it: make check (some 35 minutes)"
 
 check: ## all that a change must pass, step by step; CONTRIBUTING.md has the table; ARGS="STEP..." for some steps
 	scripts/check $(ARGS)
