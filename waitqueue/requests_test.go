@@ -310,7 +310,19 @@ func TestNoLockIsTakenWhileAContextIsAsked(t *testing.T) {
 		lock := fairlock.New(c, kit.Name(t), fairlock.WithCohort(1))
 		owner := reentrant.Owner(context.Background(), "somebody")
 		outer, end := context.WithCancel(context.Background())
-		ctx := curious{outer, func() { m.HoldCount(owner); c.Stats() }}
+		ctx := curious{outer, func() {
+			asked := make(chan struct{})
+			go func() {
+				defer close(asked)
+				m.HoldCount(owner)
+				c.Stats()
+			}()
+			select {
+			case <-asked:
+			case <-time.After(kit.Patience): // So that the test ends.
+				t.Error("a lock is taken while a context is asked")
+			}
+		}}
 		require.NoError(t, kit.Run(func() error {
 			return m.Do(ctx, func(within context.Context) error {
 				return m.Do(curious{within, ctx.ask}, func(within context.Context) error { return within.Err() })
