@@ -17,7 +17,7 @@ import (
 )
 
 // mostSeeds is how many plans a bug may survive.
-const mostSeeds = 150
+const mostSeeds = 600
 
 // scripts are those that a bug can be put into.
 func scripts() []*lua.Script {
