@@ -188,8 +188,9 @@ func (w *wait) fill(q *ask) {
 	}
 }
 
-// A request on the fast path has only the keys and arguments that the usual case needs. In any other case the script
-// changes nothing and answers UNUSUAL; then the request is sent again with all of them.
+// A request on the fast path has only the arguments that the usual case needs. Where one ticket holds at a time it has only
+// the keys too, and in any other case the script changes nothing and answers UNUSUAL; then the request is sent again with all of
+// them.
 
 // askFor sends an acquire request, on the fast path if it can be. A request to a sluggish node, if given, is sent once
 // and in full.

@@ -8,8 +8,8 @@
 //	queue := (*waitqueue.Client)(client).Queue(lua.Fairlock, name, waitqueue.With(opts))
 //	held, err := queue.Acquire(ctx)
 //
-// The rest of this page is the algorithm: states, rules (R) and invariants (I). docs/explore.md says how what
-// goes wrong without each rule is found.
+// The rest of this page is the algorithm: states, rules (R) and invariants (I). docs/explore.md tells how a
+// search finds what goes wrong without each rule.
 //
 // # The protocol
 //

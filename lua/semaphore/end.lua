@@ -30,7 +30,7 @@ local h = ARGV[2] and redis.call('HMGET', KEYS[1], ticket, 'used', 'high', 'kept
   or redis.call('HMGET', KEYS[1], ticket, 'used', 'high', 'kept')
 local size = h[1] and not h[3] and 0 or redis.call('ZCARD', KEYS[2])
 local ours = h[1] and (ARGV[3] or '0') == '0' and not ARGV[6]
-local number, lease, since, used
+local freed, number, lease, since, used
 if ours then
   number, lease, since = string.match(h[1], '^(%d+):%d+:(%d+):%a:(%d+):')
   lease, used = tonumber(lease), h[2] - number
@@ -91,40 +91,46 @@ if ours and size > 0 and lease <= MOST_US and ARGV[4] ~= '0' then
     local floor = fits and believed((ARGV[2] or 0) + 0, now) or 0
     local need = math.max(ends, token_need(math.max(last, floor), now), queue_need(size, now))
     usual = all[1] == '-' and (next_end == 0 or next_end > now) and (q[4] or 0) + 0 >= need + LEAST_US
-    local token, since = next_token(last, floor, now), micros_text(t)
-    if usual and fits and client ~= mine then
-      local ahead = token == now and '0' or format('%.0f', token - now)
-      local sent = redis.pcall('PUBLISH', waits[1], 'G ' .. grant_words(heads[1], since, ahead, lasts) .. grant_note(ARGV[5]))
-      usual = type(sent) == 'number' -- Refused: the long way tells of it.
-    end
     if usual then
+      -- This first: a replica refuses it, before anybody is told of a grant.
+      freed = true
       redis.call('ZREM', holders, ticket)
       redis.call('HDEL', KEYS[1], ticket)
       if not fits then
         redis.call('HSET', KEYS[1], 'used', format('%.0f', used))
         return { DONE, now, last, next_end, -1, size, 0, 0 }
       end
-      local text, phase = token == now and since or format('%.0f', token), client == mine and 'r' or 'g'
-      redis.call('ZREM', KEYS[2], heads[1])
-      redis.call('ZADD', holders, format('%.0f', ends), heads[1])
-      redis.call('HSET', KEYS[1], 'used', format('%.0f', used + needs), 'token', text, heads[1],
-        needs .. ':' .. text .. ':' .. lasts .. '000:' .. phase .. ':' .. since .. ':')
-      if next_end == 0 or ends < next_end then next_end = ends end
-      if phase == 'r' then
-        return { DONE, now, token, next_end, -1, size, 0, 0, 0, 0, { heads[1], token, ends }, {} }
+      local token, since = next_token(last, floor, now), micros_text(t)
+      local ahead = token == now and '0' or format('%.0f', token - now)
+      local sent = client == mine or redis.pcall('PUBLISH', waits[1],
+        'G ' .. grant_words(heads[1], since, ahead, lasts) .. grant_note(ARGV[5]))
+      if client == mine or type(sent) == 'number' then
+        local text, phase = token == now and since or format('%.0f', token), client == mine and 'r' or 'g'
+        redis.call('ZREM', KEYS[2], heads[1])
+        redis.call('ZADD', holders, format('%.0f', ends), heads[1])
+        redis.call('HSET', KEYS[1], 'used', format('%.0f', used + needs), 'token', text, heads[1],
+          needs .. ':' .. text .. ':' .. lasts .. '000:' .. phase .. ':' .. since .. ':')
+        if next_end == 0 or ends < next_end then next_end = ends end
+        if phase == 'r' then
+          return { DONE, now, token, next_end, -1, size, 0, 0, 0, 0, { heads[1], token, ends }, {} }
+        end
+        return { DONE, now, token, next_end, -1, size, 0, HANDED }
       end
-      return { DONE, now, token, next_end, -1, size, 0, HANDED }
+      redis.call('HSET', KEYS[1], 'used', format('%.0f', used)) -- Refused: the long way tells of it.
     end
   end
 end
+
 -- @include lib/permits.lua
 local s = permits.read(KEYS, base.now(), ARGV[2] or 0, ARGV[4] or '1')
 local client, removed = hold.client(ticket), 0
 s.caller, s.note = client, ARGV[5] ~= '' and ARGV[5]
 local n, token, lasts = permits.parse(h[1] or '')
-local freed, rests = n and ((ARGV[3] or '0') == '0' or tonumber(ARGV[3]) == token), false
+local rests = false
 if freed then
-  rests = permits.free(s, ticket, n, s.now + lasts, ARGV[6] and h[1])
+  s.lives = s.now + lasts + SPARE_US
+elseif n and ((ARGV[3] or '0') == '0' or tonumber(ARGV[3]) == token) then
+  freed, rests = true, permits.free(s, ticket, n, s.now + lasts, ARGV[6] and h[1])
 else
   -- ZREM, too, is accepted when memory is full, and so is what a script writes after it.
   removed = redis.call('ZREM', s.queue, ticket)

@@ -234,3 +234,24 @@ func TestARenewalDoesNotShortenWhatAnotherHasProlonged(t *testing.T) {
 		renew(short, b.Token, 10000)
 	})
 }
+
+// A master that has become a replica refuses the first write, and before that nobody may have been told of anything.
+func TestAReplicaTellsNobody(t *testing.T) {
+	t.Parallel()
+	server := stage.Serve(t, scripts...)
+	p := newPlayer(server, "bounds", false, 1)
+	for _, waits := range []string{ticket("b", 1, wire.Permit, 1), "b:1:r:1:10000:2000"} { // The second is not usual.
+		for _, short := range []bool{true, false} {
+			holder := ticket("a", 1, wire.Permit, 1)
+			p.holds(t, holder)
+			require.NoError(t, p.Hear(1, true))
+			require.NoError(t, p.put([]lua.Arrival{{Ticket: waits, Arrival: p.Now - 10}}))
+			server.Server.Do("REPLICAOF", "127.0.0.1", "1")
+			_, err := p.run(End{Ticket: holder, FastPath: short})
+			require.ErrorContains(t, err, "READONLY")
+			require.Empty(t, must.Got(p.Host.Woken(p.Keys))(t))
+			server.Server.Do("REPLICAOF", "NO", "ONE")
+			p.startOver(t)
+		}
+	}
+}
