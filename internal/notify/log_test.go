@@ -269,6 +269,22 @@ type riddle struct{ error }
 
 func (riddle) LogValue() slog.Value { panic("value") }
 
+// fragile is an observer that panics.
+type fragile struct{}
+
+func (fragile) Observe(context.Context, observe.Observation) { panic("observer") }
+
+func TestAPanicOfTheObserverIsReportedOnce(t *testing.T) {
+	var reported bytes.Buffer
+	log.SetOutput(&reported)
+	defer log.SetOutput(os.Stderr)
+	n := notify.New(fragile{}, nil, 0, 0, "")
+	for range 3 {
+		n.Tell(t.Context(), observe.Observation{Moment: observe.Asked, Name: "name"})
+	}
+	require.Equal(t, 1, strings.Count(reported.String(), "an observer panicked: observer"), "of many")
+}
+
 func TestALogThatPanicsEndsNoProcessAndIsReportedOnce(t *testing.T) {
 	var reported bytes.Buffer
 	log.SetOutput(&reported)
