@@ -422,7 +422,9 @@ func TestANameThatIsNotUsedRetires(t *testing.T) {
 	}
 	w.use()
 	require.NotContains(t, w.pass(59*time.Second), "retire", "it was used in between")
+	w.l.NextCheck = w.now.Add(time.Hour)
 	require.Equal(t, "retire", w.pass(time.Second))
+	require.Zero(t, w.l.NextCheck, "nobody waits for a check of it")
 	retire := func() (over, subscribed bool, effects string) {
 		effects = w.do(func(x *Input) { over, subscribed = w.l.Retire(x) })
 		return over, subscribed, effects

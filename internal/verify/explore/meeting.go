@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"reflect"
@@ -419,27 +420,16 @@ func (m *meeting) mayPass(w *world, at time.Time) bool {
 	return true
 }
 
+var outcomes = map[wire.Status]string{
+	wire.Granted: "the event has come", wire.Waiting: "to wait", wire.Acting: "to act", wire.Done: "done", wire.Broken: "broken",
+	wire.Refused: "refused", wire.Late: "late",
+}
+
 // text is an answer as the ways have it.
 func (e *errand) text() string {
 	states := ""
 	if len(e.Reply.States) > 0 {
 		states = ": " + strings.Join(e.Reply.States, ", ")
 	}
-	switch e.Reply.Status {
-	case wire.Granted:
-		return "the event has come" + states
-	case wire.Waiting:
-		return "to wait" + states
-	case wire.Acting:
-		return "to act" + states
-	case wire.Done:
-		return "done" + states
-	case wire.Broken:
-		return "broken" + states
-	case wire.Refused:
-		return "refused" + states
-	case wire.Late:
-		return "late" + states
-	}
-	return "something else" + states
+	return cmp.Or(outcomes[e.Reply.Status], "something else") + states
 }

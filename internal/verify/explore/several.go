@@ -65,25 +65,23 @@ func (w *world) multiSteps(add adder) {
 		if m.life() != alive {
 			continue
 		}
+		waits := func(do func(m *multi), text string) {
+			if w.mayPass(m.until) {
+				add(func(w *world) {
+					w.to(w.multis[i].until)
+					do(w.multis[i])
+				}, text, m.name)
+			}
+		}
 		switch m.phase {
 		case unborn:
 			if w.mayAskAll(i) {
 				add(func(w *world) { w.multis[i].start() }, "%s asks for the names %s", m.name, m.wants)
 			}
 		case hearing:
-			if w.mayPass(m.until) {
-				add(func(w *world) {
-					w.to(w.multis[i].until)
-					w.multis[i].askToWait()
-				}, "%s waits no more until it is subscribed", m.name)
-			}
+			waits((*multi).askToWait, "%s waits no more until it is subscribed")
 		case pausing:
-			if w.mayPass(m.until) {
-				add(func(w *world) {
-					w.to(w.multis[i].until)
-					w.multis[i].ask()
-				}, "%s asks again", m.name)
-			}
+			waits((*multi).ask, "%s asks again")
 		case holding:
 			add(func(w *world) { w.multis[i].release() }, "%s releases all", m.name)
 		case sleeping:
