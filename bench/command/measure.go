@@ -49,7 +49,7 @@ func measure(ctx context.Context, tools Tools, args []string, out, log io.Writer
 	defer func() { err = errors.Join(err, stopProfiles()) }()
 	config := bench.Config{
 		Contenders: cast, Redis: option, Restart: restart, Works: s.works, Rounds: s.rounds, Slice: s.slice, FloorSlice: s.floorSlice,
-		Scenes: s.scenes, Crowds: s.crowds, Holds: s.holds, Restless: s.restless, Within: s.within, About: about, Log: logger(s.progress, log),
+		Far: s.far, Scenes: s.scenes, Crowds: s.crowds, Holds: s.holds, Restless: s.restless, Within: s.within, About: about, Log: logger(s.progress, log),
 	}
 	if s.scripts {
 		config.ScriptName = drivers.ScriptName
@@ -122,9 +122,18 @@ func (s *settings) engines(ctx context.Context, tools Tools, placed *placement) 
 		if again != nil {
 			restart = func() error { return placed.among(again) }
 		}
-		chosen, facts, end, err := tools.Contenders(ctx, option, s.locks)
+		var facts map[string]string
+		var stopped func()
+		switch {
+		case len(s.delays) == 0:
+			cast, facts, stopped, err = tools.Contenders(ctx, option, s.locks)
+		case tools.Far == nil:
+			err = errors.New("bench: -delay: the program with other locks has it: bench/rivals/cmd/bench")
+		default:
+			cast, s.far, facts, stopped, err = tools.Far(ctx, option, s.locks, s.delays)
+		}
 		if err == nil {
-			cast, about, stopCast = chosen, facts, end
+			about, stopCast = facts, stopped
 		}
 		return err
 	})
@@ -197,7 +206,14 @@ func (s *settings) nodes(ctx context.Context, tools Tools, config *bench.Config)
 			config.Contenders = []bench.Contender{own}
 		}
 	}
-	if s.pairs {
+	switch {
+	case len(s.delays) > 0:
+		var links []string
+		for _, delay := range s.delays {
+			links = append(links, bench.LinkOf(delay))
+		}
+		config.Pairs, config.Works = bench.LinkedPairs(config.Contenders, s.works, links), nil
+	case s.pairs:
 		config.Pairs, config.Works = bench.Pairs(config.Contenders, s.works)
 	}
 	return nodes.Stop, nil

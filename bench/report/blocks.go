@@ -32,6 +32,9 @@ func Fill(r bench.Report, pages ...string) error {
 		}
 		filled[i] = block.ReplaceAllStringFunc(string(text), func(whole string) string {
 			parts := block.FindStringSubmatch(whole)
+			if known[parts[2]] == "" {
+				return whole // It is of a run of another kind.
+			}
 			return parts[1] + known[parts[2]] + parts[4]
 		})
 	}
@@ -43,10 +46,13 @@ func Fill(r bench.Report, pages ...string) error {
 	return nil
 }
 
-// blocks are what pages can have of a run, by name.
+// blocks are what pages can have of a run, by name; empty what another kind of run fills.
 func blocks(r bench.Report) map[string]string {
 	v := view{r}
-	return map[string]string{"summary": v.summary(), "engines": v.engines(), "reached": v.reached()}
+	if len(v.far()) > 0 {
+		return map[string]string{"summary": "", "engines": "", "reached": "", "network": v.overview()}
+	}
+	return map[string]string{"summary": v.summary(), "engines": v.engines(), "reached": v.reached(), "network": ""}
 }
 
 // source is the run in half a sentence.

@@ -11,7 +11,7 @@ import (
 
 const (
 	// head is what the page says before any figure; turns and floored say how it was measured.
-	head  = "# Benchmarks\n\nWritten by the benchmark (`make bench`); change nothing here. %s The **cycle** floor is a `SET NX PX` and a compare-and-delete by a script, the **message** floor a message that a script publishes and a subscriber answers. A client is one instance of a library with connections of its own; the works are told in bench/doc.go.\n\n"
+	head  = "# %s; change nothing here. %s The **cycle** floor is a `SET NX PX` and a compare-and-delete by a script, the **message** floor a message that a script publishes and a subscriber answers. A client is one instance of a library with connections of its own; the works are told in bench/doc.go.\n\n"
 	turns = "Two locks run in turn, in rounds: a floor, headwaiter, the other, the other, headwaiter, a floor; in the next round the other is first and last. " +
 		"The rounds of a pair are spread over the run, each with new clients and another Redis process (Redisson's Java machine stays, as it takes seconds to become fast). " +
 		"What counts is the ratio within a round, since the speed of a machine changes from one round to the next; a figure is the median of at least seven such ratios with its 95 % interval. " +
@@ -27,7 +27,11 @@ func Markdown(out io.Writer, r bench.Report, pictures string) error {
 	if len(r.Compared) > 0 {
 		how = turns
 	}
-	fmt.Fprintf(&b, head, how)
+	title := "Benchmarks\n\nWritten by the benchmark (`make bench`)"
+	if len((view{r}).linked()) > 0 {
+		title = "Over a network\n\nFor who chooses a lock: what each needs of the way between client and server. Written by the benchmark (`make network`)"
+	}
+	fmt.Fprintf(&b, head, title, how)
 	for _, fact := range Facts(r.Environment) {
 		fmt.Fprintf(&b, "- %s\n", fact)
 	}
