@@ -125,7 +125,7 @@ func (w Work) mutex() Work {
 	if w.Kind == "" {
 		return w
 	}
-	m := Work{ID: "W4", Clients: w.Clients, Workers: w.Workers}
+	m := Work{ID: "W4", Clients: w.Clients, Workers: w.Workers, Link: w.Link}
 	switch {
 	case w.inside() == w.Clients*w.Workers && w.inside() > 1:
 		m.ID, m.Own = "W2", true

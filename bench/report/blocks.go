@@ -49,10 +49,20 @@ func Fill(r bench.Report, pages ...string) error {
 // blocks are what pages can have of a run, by name; empty what another kind of run fills.
 func blocks(r bench.Report) map[string]string {
 	v := view{r}
+	found := map[string]string{"summary": "", "engines": "", "reached": "", "network": "", "redlock": ""}
 	if len(v.far()) > 0 {
-		return map[string]string{"summary": "", "engines": "", "reached": "", "network": v.overview()}
+		found["network"] = v.overview()
+		return found
 	}
-	return map[string]string{"summary": v.summary(), "engines": v.engines(), "reached": v.reached(), "network": ""}
+	source := strings.Replace(v.source(), "make bench", "make bench-redlock", 1)
+	if len(v.rivals()) > 0 {
+		found["summary"], found["engines"], found["reached"] = v.summary(), v.engines(), v.reached()
+		source = v.source()
+	}
+	if nodes := v.nodes(); len(nodes.Table.Rows) > 0 {
+		found["redlock"] = fmt.Sprintf("%s:\n\n%s", source, table(nodes.Table))
+	}
+	return found
 }
 
 // source is the run in half a sentence.

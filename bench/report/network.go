@@ -33,6 +33,26 @@ const (
 // over is a work at a link.
 func over(work string, delay time.Duration) string { return work + " at " + bench.LinkOf(delay) }
 
+// cycles and handed are what a lock does alone and among eight clients: Redlock has works of its own.
+func (v view) cycles(lock string) string {
+	if v.several(lock) {
+		return "R5"
+	}
+	return aloneWork
+}
+
+func (v view) handed(lock string) string {
+	if v.several(lock) {
+		return "R5 C=8"
+	}
+	return handedWork
+}
+
+// several tells whether a lock is on several servers.
+func (v view) several(lock string) bool {
+	return slices.ContainsFunc(v.Results, func(r bench.Result) bool { return r.Contender == lock && r.Kind == bench.KindRedlock })
+}
+
 // takes is how long a cycle, or half of the hand-offs, take a lock, in µs. 0 where it is not known.
 func (v view) takes(lock, work string) float64 {
 	r, ok := v.find(lock, work)
@@ -60,7 +80,7 @@ func (v view) trips(lock, work string) float64 {
 func (v view) each(lock, work string) float64 {
 	r, ok := v.find(lock, work)
 	rate := r.Figures.Passed
-	if strings.HasPrefix(work, aloneWork) {
+	if r.Clients == 1 {
 		rate = r.Figures.Rate
 	}
 	if !ok || rate == 0 {
@@ -107,18 +127,20 @@ func (v view) networkRow(lock string, delays []time.Duration) []string {
 		}
 		return fmt.Sprintf(format, figure)
 	}
-	handed := number(v.trips(lock, handedWork), "%.1f")
+	handed := number(v.trips(lock, v.handed(lock)), "%.1f")
 	if v.polls(lock) {
 		handed = "polls"
 	}
-	row, any := []string{lock, number(v.trips(lock, aloneWork), "%.1f"), handed}, false
+	row, any := []string{lock, number(v.trips(lock, v.cycles(lock)), "%.1f"), handed}, false
 	commands := 0.0
 	for _, d := range delays {
-		alone, _ := v.find(lock, over(aloneWork, d))
-		contended, ok := v.find(lock, over(handedWork, d))
+		alone, _ := v.find(lock, over(v.cycles(lock), d))
+		contended, ok := v.find(lock, over(v.handed(lock), d))
 		row = append(row, number(alone.Figures.Rate, "%.0f"), number(contended.Figures.Passed, "%.0f"))
 		any = any || ok || alone.Rounds > 0
-		commands = contended.Figures.Server.Scripts + contended.Figures.Server.Others
+		if !v.several(lock) { // Of these the commands of one server alone would be counted, and not of theirs.
+			commands = contended.Figures.Server.Scripts + contended.Figures.Server.Others
+		}
 	}
 	if !any {
 		return nil
@@ -202,7 +224,7 @@ func (v view) overNetwork() Chart {
 	c.Note = "One is the least that a hand-off can take, and two a cycle whose release is waited for. Lower is better."
 	handed, cycle := Series{Name: "hand-off, 8 clients"}, Series{Name: "cycle, alone"}
 	for _, entry := range v.Environment.Contenders {
-		work, aloneToo := over(handedWork, d), over(aloneWork, d)
+		work, aloneToo := over(v.handed(entry.Name), d), over(v.cycles(entry.Name), d)
 		x, any := float64(len(c.Names)), false
 		for s, work := range map[*Series]string{&handed: work, &cycle: aloneToo} {
 			if took := v.each(entry.Name, work); took > 0 {
