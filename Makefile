@@ -98,7 +98,7 @@ shape: redis ## what one contended Lock runs, circles, lines and words, at commi
 bench: redis $(if $(ARGS),,bench-redisson) ## compare this with its rivals in pairs: writes docs/benchmarks.md, what other pages have of it, and the base line; ARGS="--help"
 	@scripts/need postgres etcd zookeeper java
 	go run ./bench/rivals/cmd/bench $(if $(ARGS),$(ARGS),-standard)
-	$(if $(ARGS),,grep -E '^\{"kind":"(run|pair)"' bench-results/results.jsonl >$(BASELINE))
+	$(if $(ARGS),,grep -E '^\{"kind":"(run|pair|result|recovery|missing)"' bench-results/results.jsonl >$(BASELINE))
 
 BASELINE := bench/baseline.jsonl
 
@@ -157,7 +157,7 @@ SEEDS ?= 50000
 sim: ## simulate SEEDS (50000) worlds full of faults; ARGS="-sim.first=N" begins with another than the first
 	go test -count=1 -v -timeout 0 ./internal/verify/sim -run 'TestSeeds$$' -sim.seeds=$(SEEDS) $(ARGS)
 
-explore: ## go through real cores, the model of the scripts and a network, and write the table of docs/explore.md; ARGS="-scope NAME" for a part, DEPTH=N for N steps
+explore: ## go through real cores, the model of the scripts and a network, and write scopes.tsv there, and docs/explore.md; ARGS="-scope NAME" for a part, DEPTH=N for N steps
 	go run ./internal/verify/explore $(if $(ARGS)$(DEPTH),,-page docs/explore.md) $(if $(DEPTH),-depth $(DEPTH)) $(ARGS)
 
 explore-check: ## a named part of that, and walks

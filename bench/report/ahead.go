@@ -11,7 +11,7 @@ import (
 // alone are the works that are not compared with another lock: each next to its floor.
 func (v view) alone() Section {
 	s := Section{
-		Title: "Works by themselves",
+		Title: "Works by themselves", Detail: true,
 		Text:  []string{"Measured alone, between floors. L1: a latch for which 1,000 calls of 50 clients wait."},
 		Table: Table{Heads: []string{"work", "lock", "a second", "floor", "ratio", "hand-off p50 / p99 µs", "wait p50 / p99 µs"}},
 	}
