@@ -144,7 +144,7 @@ fuzz: ## run every fuzz test with FUZZ (4000) new histories, those of texts with
 		esac; done; \
 	done
 
-campaign: redis ## all faults on real processes and on each server there is, by turns: writes docs/guarantees.md; ARGS="-for 10m -only clients,soak -on installed"
+campaign: redis ## all faults on real processes and on each server there is, by turns: writes docs/campaign.md; ARGS="-for 10m -only clients,soak -on installed"
 	go run ./internal/verify/explore -walks 50000
 	go run ./internal/verify/campaign $(ARGS)
 

@@ -187,13 +187,15 @@ func (s *summary) text() string {
 	for _, m := range s.missing {
 		fmt.Fprintf(&b, "| %s | left out | | |\n", cell(m))
 	}
-	b.WriteString("\n### Faults that happened\n\nEach counted where its effect was seen: by the proxy that swallowed a message, by the server's own reply, at the end of a process.\n\n| fault | times |\n| --- | ---: |\n")
+	b.WriteString("\n### Faults that happened\n\nEach counted where its effect was seen: by the proxy, by the server's reply, at the end of a process.\n\n")
+	var all []string
 	for _, name := range slices.SortedFunc(maps.Keys(s.faults), func(x, y string) int {
 		return cmp.Or(cmp.Compare(s.faults[y], s.faults[x]), cmp.Compare(x, y))
 	}) {
-		fmt.Fprintf(&b, "| %s | %s |\n", name, thousands(s.faults[name]))
+		all = append(all, fmt.Sprintf("%s %s", name, thousands(s.faults[name])))
 	}
-	b.WriteString("\n### Recovery\n\nThe bound holds for each single one, without the time in which the machine had no turn for a goroutine that was due, which is measured.\n\n| recovery | times | median | p99 | worst | bound |\n| --- | ---: | ---: | ---: | ---: | ---: |\n")
+	b.WriteString(strings.Join(all, "; ") + ".\n")
+	b.WriteString("\n### Recovery\n\nThe bound holds for each one, without the measured time in which the machine did not run a goroutine that was due.\n\n| recovery | times | median | p99 | worst | bound |\n| --- | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, name := range slices.Sorted(maps.Keys(s.recoveries)) {
 		r := s.recoveries[name]
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", name, thousands(len(r.took)), short(r.at(0.5)), short(r.at(0.99)), short(r.at(1)), short(r.bound))
@@ -219,7 +221,7 @@ func short(d time.Duration) string {
 }
 
 const (
-	title      = "\n## The campaign\n"
+	title      = "\n## The latest run\n"
 	runsHead   = "| begun | commit | lasted | acquisitions | failed cases |\n| --- | --- | --- | ---: | ---: |\n"
 	failedCase = "\n### Failed cases\n"
 	failedHead = "| when | commit | server | part | test | why |\n| --- | --- | --- | --- | --- | --- |\n"
@@ -261,7 +263,7 @@ func (s *summary) page(old string) (string, error) {
 	}
 	failed := append(s.failures, rows(rest, failedHead)...)
 	return head + title + "\n" + s.text() + s.runs(rows(rest, runsHead)) + failedCase + `
-All that there ever were, the latest first: the command keeps these rows. After the reason, people add the cause that was found, and that it is mended.
+All there ever were, the latest first; the command keeps these rows. People add the cause, and that it is mended.
 
 ` + failedHead + strings.Join(failed, "\n") + "\n", nil
 }
