@@ -131,7 +131,7 @@ func (v view) unlocks() Section {
 		}
 	}
 	return Section{
-		Title: "Unlock, compared with releases that nobody waits for",
+		Title: "Unlock, compared with releases that nobody waits for", Detail: true,
 		Text:  []string{"How many times as fast headwaiter is with Unlock as a lock whose release is also sent in the background. Above, headwaiter waits for the answer of Release."},
 		Table: v.byWork(found, func(c bench.Compared) string { return withFigures(Times(c.Speed()), both(c, rate)) }),
 	}
