@@ -212,7 +212,7 @@ platforms: ## vet the core, and what tests of users need, for macOS and for Wind
 	GOOS=windows CGO_ENABLED=0 go build ./... ./headwaitertest/... ./bench
 	GOOS=windows CGO_ENABLED=0 go vet $$(GOOS=windows go list ./... ./headwaitertest/... ./bench | grep -v -E '$(STOPPING)')
 
-licences: ## write docs/licences.md: the licences of what the modules need
+licences: ## write docs/licences.tsv: the licences of what the modules need
 	cd internal/release && GOWORK=off go run . licences
 
 VERSION ?= v0.0.0-unreleased
