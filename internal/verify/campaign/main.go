@@ -6,7 +6,7 @@
 //
 // The tests write down what they see (package evidence); the campaign counts that. It fails if a test does, if a history is
 // not legal or could not be judged in time, if a recovery took longer than its bound, and if a part has judged nothing. A
-// failed case stays on the page.
+// failed case stays in failed.tsv.
 //
 // With -deployments it runs the deployments and failovers of package chaos on each server instead, and writes the table of docs/deploy.md.
 // With -judge it judges histories in files once more, and does nothing else.
@@ -33,6 +33,7 @@ func main() {
 	flag.StringVar(&c.run, "run", "", "of the tests of these parts those that match")
 	flag.BoolVar(&c.long, "long", false, "the long form, once each part has had its turn; without it, once each has been on all servers")
 	flag.StringVar(&c.page, "page", "docs/campaign.md", "where to write what came of it; nowhere if empty")
+	flag.StringVar(&c.failed, "failed", "internal/verify/campaign/failed.tsv", "the table of all cases that ever failed, with -page")
 	flag.StringVar(&c.histories, "histories", "", "a folder for the histories of some cases, and their pictures")
 	flag.StringVar(&c.folder, "out", "out/campaign", "a folder for what failed tests have left")
 	flag.BoolVar(&deployments, "deployments", false, "the deployments and failovers of package chaos on each server instead: the table of docs/deploy.md")
