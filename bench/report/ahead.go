@@ -41,8 +41,10 @@ func (v view) paired(r bench.Result) bool {
 	})
 }
 
+const locksTitle = "The locks"
+
 func (v view) contenders() Section {
-	s := Section{Title: "The locks", Table: Table{Heads: []string{"lock", "what it is"}}}
+	s := Section{Title: locksTitle, Table: Table{Heads: []string{"lock", "what it is"}}}
 	for _, c := range v.Environment.Contenders {
 		s.Table.Rows = append(s.Table.Rows, []string{c.Name, c.About})
 	}

@@ -35,9 +35,23 @@ func Page(out io.Writer, r bench.Report, pictures string) error {
 	return err
 }
 
-// paged are the sections of the page.
+// paged are the sections of the page. Of the locks it describes those that it names.
 func paged(r bench.Report) []Section {
-	return slices.DeleteFunc(Sections(r), func(s Section) bool { return s.Detail })
+	all := slices.DeleteFunc(Sections(r), func(s Section) bool { return s.Detail })
+	named := map[string]bool{Own: true}
+	for _, s := range all {
+		for _, row := range s.Table.Rows {
+			for _, cell := range row {
+				named[cell] = named[cell] || s.Title != locksTitle
+			}
+		}
+	}
+	for i, s := range all {
+		if s.Title == locksTitle {
+			all[i].Table.Rows = slices.DeleteFunc(s.Table.Rows, func(row []string) bool { return !named[row[0]] })
+		}
+	}
+	return all
 }
 
 // Paged are the charts of the page.
@@ -65,6 +79,7 @@ func markdown(out io.Writer, r bench.Report, sections []Section, pictures, metho
 	for _, c := range Charts(r) {
 		charts[c.ID] = c
 	}
+	note := "" // Charts next to each other have it once.
 	for _, s := range sections {
 		fmt.Fprintf(&b, "\n## %s\n\n", s.Title)
 		for _, text := range s.Text {
@@ -72,7 +87,11 @@ func markdown(out io.Writer, r bench.Report, sections []Section, pictures, metho
 		}
 		for _, id := range s.Charts {
 			if c, ok := charts[id]; ok && pictures != "" {
-				fmt.Fprintf(&b, "![%s](%s/%s.svg)\n\n%s\n\n", c.Title, pictures, c.ID, c.Note)
+				fmt.Fprintf(&b, "![%s](%s/%s.svg)\n\n", c.Title, pictures, c.ID)
+				if c.Note != note {
+					fmt.Fprintf(&b, "%s\n\n", c.Note)
+				}
+				note = c.Note
 			}
 		}
 		markdownTable(&b, s.Table)
