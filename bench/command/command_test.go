@@ -79,9 +79,10 @@ func TestARunLeavesItsPages(t *testing.T) {
 	require.Contains(t, out, "W4 C=2")
 	page := must.Got(os.ReadFile(docs))(t)
 	require.Contains(t, string(page), "other 1.2.3")
-	require.Contains(t, string(page), "| headwaiter | 50 |", "the crowd")
+	require.NotContains(t, string(page), "| headwaiter | 50 |", "the crowd is in the report alone")
+	require.Contains(t, string(must.Got(os.ReadFile(filepath.Join(dir, "out/report.md")))(t)), "| headwaiter | 50 |")
 	for _, name := range []string{
-		"out/results.jsonl", "out/report.md", "out/pictures/queue.svg", "docs/queue.svg",
+		"out/results.jsonl", "out/report.md", "out/pictures/queue.svg", "docs/fairness.svg",
 	} {
 		require.FileExists(t, filepath.Join(dir, name))
 	}
@@ -147,7 +148,8 @@ func TestPairsLeaveTheirPageAndCompareAsEqual(t *testing.T) {
 	_, err := runBench(t, pairs(), "-pairs", "-work", "W1,W2,W3,W4,R1,L1", "-clients", "2", "-rounds", "14", "-slice", "20ms", "-floor-slice", "10ms",
 		"-out", filepath.Join(dir, "out"), "-docs", docs, "-fill", other)
 	require.NoError(t, err)
-	page := must.Got(os.ReadFile(docs))(t)
+	require.Contains(t, string(must.Got(os.ReadFile(docs))(t)), "| W3 | headwaiter-cohort-64 | W3 |")
+	page := must.Got(os.ReadFile(filepath.Join(dir, "out/report.md")))(t)
 	for _, want := range []string{"Two locks run in turn", "## Above the bare protocol", "| W3 | headwaiter-cohort-64 | W3 |", "| W4 C=2 | headwaiter-multilock-3 |", "| R1 | reentrant | W1 |", "| L1 C=50 | headwaiter |"} {
 		require.Contains(t, string(page), want)
 	}
