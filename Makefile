@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check house shape race sim-check faults examples steady bench-check test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far fuzz explore explore-check sim campaign failovers mutants \
+.PHONY: help demo test check house shape race sim-check faults examples steady bench-check network bench-redlock test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far fuzz explore explore-check sim campaign failovers mutants \
 	spell staticcheck vuln api licences sbom workflows shell oldest-go platforms servers-matrix release-notes release-test release-check profile
 
 # Every package of the core and of the modules that go.work joins to it.
@@ -99,6 +99,14 @@ bench: redis $(if $(ARGS),,bench-redisson) ## compare this with its rivals in pa
 	@scripts/need postgres etcd zookeeper java
 	go run ./bench/rivals/cmd/bench $(if $(ARGS),$(ARGS),-standard)
 	$(if $(ARGS),,grep -E '^\{"kind":"(run|pair|result|recovery|missing)"' bench-results/results.jsonl >$(BASELINE))
+
+network: redis bench-redisson ## the same over a network of 0.25 and 1 ms each way: writes docs/network.md, and what README has of it
+	@scripts/need postgres etcd zookeeper java
+	go run ./bench/rivals/cmd/bench -delay 0,250us,1ms -locks headwaiter,headwaiter-unlock,redisson-fair,rueidislock-tuned,redsync,redislock-1ms,etcd-mutex,zookeeper-lock,postgres-advisory \
+		-work W1,W4,R5,W5,W6 -clients 2,8,32 -dead 2 -rounds 7 -slice 200ms -floor-slice 60ms -within 25m -out bench-results -docs docs/network.md -fill README.md $(ARGS)
+
+bench-redlock: redis ## redlock and redsync on the same five servers: writes the table of docs/redlock.md
+	go run ./bench/rivals/cmd/bench -pairs -locks headwaiter,redsync -work R5 -rounds 9 -slice 200ms -floor-slice 60ms -pin -within 6m -out bench-results -fill docs/redlock.md $(ARGS)
 
 BASELINE := bench/baseline.jsonl
 

@@ -231,6 +231,8 @@ func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 		{"-work", "W10"}, {"-clients", "1"}, {"-rounds", "0"}, {"-slice", "-1s"}, {"surplus"}, {"-crowd", "x", "-work", "W7"},
 		{"-rounds", "1", "-standard"}, {"report"}, {"compare", "one"}, {"agent", "x"},
 		{"-pairs", "-rounds", "6"}, {"-docs", "page.md"}, {"-fill", "page.md"},
+		{"-delay", "soon", "-rounds", "7"}, {"-delay", "2s", "-rounds", "7"}, {"-delay", "1ms"},
+		{"-delay", "1ms", "-rounds", "7", "-redis", "redis://127.0.0.1:1"}, {"-delay", "1ms", "-rounds", "7", "-work", "W1"},
 	} {
 		_, err := runBench(t, tools(nil), args...)
 		require.Error(t, err, args)
@@ -279,6 +281,18 @@ func TestTheStandardSetStandsForItsFlags(t *testing.T) {
 	require.Len(t, s.scenes, 6)
 	require.NotEmpty(t, s.crowds)
 	require.NotEmpty(t, s.holds)
+}
+
+func TestOverANetworkOnlyTheDeadArePlayed(t *testing.T) {
+	s, err := parse([]string{"-delay", "0,250us,1ms", "-rounds", "7", "-work", "W1,W5,W6", "-dead", "2"}, nil, io.Discard)
+	require.NoError(t, err)
+	require.True(t, s.pairs)
+	require.Len(t, s.delays, 3)
+	var scenes []string
+	for _, scene := range s.scenes {
+		scenes = append(scenes, scene.String())
+	}
+	require.Equal(t, []string{"2 dead waiters at 250us", "dead holder at 250us", "2 dead waiters at 1ms", "dead holder at 1ms"}, scenes)
 }
 
 func TestTwoBuildsAreComparedInProcessesOfBoth(t *testing.T) {

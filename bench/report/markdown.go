@@ -12,7 +12,7 @@ import (
 
 const (
 	// head is what a page says before any figure; turns and floored say how it was measured.
-	head  = "# Benchmarks\n\nFor sceptics who ask how fast the lock is, and next to which others. Written by the benchmark (`make bench`); change nothing here. %s The **cycle** floor is a `SET NX PX` and a compare-and-delete by a script. The **message** floor is a message that a script publishes and a subscriber answers. A client is one instance of a library with its own connections. [bench/doc.go](%s) has the works and the method.\n\n"
+	head  = "# %s; change nothing here. %s The **cycle** floor is a `SET NX PX` and a compare-and-delete by a script. The **message** floor is a message that a script publishes and a subscriber answers. A client is one instance of a library with its own connections. [bench/doc.go](%s) has the works and the method.\n\n"
 	turns = "Two locks run in turn, in rounds. Each round has new clients, and a floor before and after. A figure is the median of the ratios within each of at least seven rounds, with its 95 % interval. " +
 		"Rates are of one machine and one hour: do not compare them with those of another page."
 	floored = "A slice of each work stands between two floors, which are the least that the same server and connections need. " +
@@ -74,7 +74,11 @@ func markdown(out io.Writer, r bench.Report, sections []Section, pictures, metho
 	if len(r.Compared) > 0 {
 		how = turns
 	}
-	fmt.Fprintf(&b, head, how, method)
+	title := "Benchmarks\n\nFor sceptics who ask how fast the lock is, and next to which others. Written by the benchmark (`make bench`)"
+	if len((view{r}).linked()) > 0 {
+		title = "Over a network\n\nFor who chooses a lock: what each needs of the way between client and server. Written by the benchmark (`make network`)"
+	}
+	fmt.Fprintf(&b, head, title, how, method)
 	for _, fact := range Facts(r.Environment) {
 		fmt.Fprintf(&b, "- %s\n", fact)
 	}

@@ -29,11 +29,15 @@ const none = "–"
 // Sections are all that the results are enough for.
 func Sections(r bench.Report) []Section {
 	v := view{r}
-	var found []Section
-	for _, s := range []Section{
+	all := []Section{
 		v.speeds(), v.losses(), v.expectations(), v.processing(), v.yardstick(), v.family(), v.nodes(), v.unlocks(), v.kept(), v.replacements(), v.uncontended(), v.latency(), v.cost(), v.fair(),
 		v.recovery(), v.crowds(), v.holds(), v.alone(), v.contenders(), v.missing(),
-	} {
+	}
+	if len(v.linked()) > 0 {
+		all = []Section{v.network(), v.above(), v.speeds(), v.losses(), v.contenders(), v.missing()}
+	}
+	var found []Section
+	for _, s := range all {
 		if len(s.Table.Rows) > 0 {
 			found = append(found, s)
 		}
