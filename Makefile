@@ -100,10 +100,10 @@ bench: redis $(if $(ARGS),,bench-redisson) ## compare this with its rivals in pa
 	go run ./bench/rivals/cmd/bench $(if $(ARGS),$(ARGS),-standard)
 	$(if $(ARGS),,grep -E '^\{"kind":"(run|pair|result|recovery|missing)"' bench-results/results.jsonl >$(BASELINE))
 
-network: redis bench-redisson ## the same over a network of 0.25 and 1 ms each way: writes docs/network.md, and what README has of it
-	@scripts/need postgres etcd zookeeper java
-	go run ./bench/rivals/cmd/bench -delay 0,250us,1ms -locks headwaiter,headwaiter-unlock,redisson-fair,rueidislock-tuned,redsync,redislock-1ms,etcd-mutex,zookeeper-lock,postgres-advisory \
-		-work W1,W4,R5,W5,W6 -clients 2,8,32 -dead 2 -rounds 7 -slice 200ms -floor-slice 60ms -within 25m -out bench-results -docs docs/network.md -fill README.md $(ARGS)
+network: redis ## the same over a network of 0.25 and 1 ms each way: writes docs/network.md, and what README has of it
+	@scripts/need postgres etcd zookeeper
+	go run ./bench/rivals/cmd/bench -delay 0,250us,1ms -locks headwaiter,headwaiter-unlock,redsync,etcd-mutex,zookeeper-lock,postgres-advisory \
+		-work W1,W4,W5,W6 -clients 8,32 -dead 2 -rounds 7 -slice 100ms -floor-slice 30ms -out bench-results -docs docs/network.md -fill README.md $(ARGS)
 
 bench-redlock: redis ## redlock and redsync on the same five servers: writes the table of docs/redlock.md
 	go run ./bench/rivals/cmd/bench -pairs -locks headwaiter,redsync -work R5 -rounds 9 -slice 200ms -floor-slice 60ms -pin -within 6m -out bench-results -fill docs/redlock.md $(ARGS)
