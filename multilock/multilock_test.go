@@ -49,6 +49,7 @@ func TestAllAreTakenAndGivenBackAtOnce(t *testing.T) {
 		all := names(t, 10)
 		m := multilock.New(c, all)
 		require.NoError(t, m.Do(t.Context(), func(context.Context) error { return nil })) // The scripts are known now.
+		time.Sleep(time.Second) // The clock is ahead of the tokens: one number is the reply for all.
 		s.ResetStats()
 		l := kit.Got(m.Lock(t.Context()))(t)
 		require.EqualValues(t, 1, s.CommandStats()["evalsha"])
@@ -64,6 +65,24 @@ func TestAllAreTakenAndGivenBackAtOnce(t *testing.T) {
 		require.ErrorIs(t, l.Release(t.Context()), lease.ErrReleased)
 		free(t, c, all)
 		require.NoError(t, kit.Err(m.TryLock(t.Context())))
+	})
+}
+
+// A client that is subscribed for all names queues with its first script. One that is not tries first.
+func TestASubscribedClientQueuesWithItsFirstScript(t *testing.T) {
+	kit.BubbleTwo(t, func(t *testing.T, _ *redistest.Embedded, a, b *headwaiter.Client) {
+		all := names(t, 3)
+		held := kit.Got(multilock.New(a, all).Lock(t.Context()))(t)
+		for _, scripts := range []int{2, 1} {
+			before := b.Stats().Asks
+			ctx, cancel := context.WithCancel(t.Context())
+			call := kit.Lock(ctx, multilock.New(b, all).Lock)
+			kit.Waiting(t, 1, fairlock.New(a, all[2]).Inspect)
+			require.EqualValues(t, scripts, b.Stats().Asks-before)
+			kit.Cancel(t, cancel, call)
+			kit.Waiting(t, 0, fairlock.New(a, all[2]).Inspect)
+		}
+		kit.Release(t, held)
 	})
 }
 
