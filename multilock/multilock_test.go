@@ -49,7 +49,8 @@ func TestAllAreTakenAndGivenBackAtOnce(t *testing.T) {
 		all := names(t, 10)
 		m := multilock.New(c, all)
 		require.NoError(t, m.Do(t.Context(), func(context.Context) error { return nil })) // The scripts are known now.
-		time.Sleep(time.Second) // The clock is ahead of the tokens: one number is the reply for all.
+		// The clock is ahead of the tokens: one number is the reply for all.
+		time.Sleep(time.Second)
 		s.ResetStats()
 		l := kit.Got(m.Lock(t.Context()))(t)
 		require.EqualValues(t, 1, s.CommandStats()["evalsha"])

@@ -47,7 +47,7 @@ func obtain(ctx context.Context, q Queue, mode string, from *lua.Transit) (*leas
 	}
 	w := q.newWait(ctx, mode)
 	w.from, w.ticket.Inherits = from, from != nil // Until the answer says.
-	x, err := w.register()
+	x, err := q.register(w.ticket)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -84,25 +84,13 @@ type wait struct {
 // begin makes the ticket of a call, and makes it known before anything is sent (R8).
 func (q Queue) begin(ctx context.Context, mode string) (*wait, error) {
 	w := q.newWait(ctx, mode)
-	x, err := w.register()
+	x, err := q.register(w.ticket)
 	if err != nil {
 		return nil, err
 	}
 	w.entry.end(x)
 	w.ticket.teller.Asked(ctx)
 	return w, nil
-}
-
-// register makes the ticket of a call known, as part of an input that the caller goes on with and ends.
-func (w *wait) register() (*turn, error) {
-	t := w.ticket
-	t.Try = w.mode != wire.Wait
-	t.Deadline, _ = w.ctx.Deadline()
-	x, err := t.queue.register(t)
-	if err == nil {
-		t.Begun = x.Now
-	}
-	return x, err
 }
 
 // newWait makes a call and its ticket, for the owner that its context names if holds can be entered. Both are one allocation,
@@ -114,20 +102,21 @@ func (q Queue) newWait(ctx context.Context, mode string) *wait {
 	}
 	if q.client.notifier == nil || q.terms.Untold {
 		c := &call{}
-		c.wait = wait{ticket: q.init(ctx, &c.own, nil), ctx: ctx, mode: mode}
+		c.wait = wait{ticket: q.init(ctx, mode, &c.own, nil), ctx: ctx, mode: mode}
 		return &c.wait
 	}
 	c := &struct {
 		call
 		teller notify.Teller
 	}{}
-	c.wait = wait{ticket: q.init(ctx, &c.own, &c.teller), ctx: ctx, mode: mode}
+	c.wait = wait{ticket: q.init(ctx, mode, &c.own, &c.teller), ctx: ctx, mode: mode}
 	return &c.wait
 }
 
 // init fills in the ticket of a call. room is for what tells of it.
-func (q *binding) init(ctx context.Context, t *ticket, room *notify.Teller) *ticket {
-	t.queue, t.Owner = q, t
+func (q Queue) init(ctx context.Context, mode string, t *ticket, room *notify.Teller) *ticket {
+	t.queue, t.Owner, t.Try = q.binding, t, mode != wire.Wait
+	t.Deadline, _ = ctx.Deadline()
 	q.newCaller(&t.caller, room, &t.Call)
 	t.Options, t.Arrival, t.Limit, t.Joint = &q.asks, q.terms.Arrival, q.terms.QueueLimit, q.joint
 	if q.nesting == Reenters {

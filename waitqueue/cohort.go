@@ -240,8 +240,7 @@ func (f *follower) ask() (*lease.Lease, error) {
 // ones that were given earlier.
 func (f *follower) enter(late bool) {
 	t := f.named()
-	t.Try, t.Joint = f.mode != wire.Wait, true
-	t.Deadline, _ = f.ctx.Deadline()
+	t.Joint = true
 	if now, ok := f.queue.client.servers.NodeOf(f.queue.keys.Lock).Clock.Steady(); ok && late {
 		t.Arrival = now.Add(-time.Since(f.begun)).UnixMicro() - f.queue.terms.headStart()
 	}

@@ -24,10 +24,10 @@ import (
 type hold struct {
 	core.Hold
 	ticket *ticket
-	first  share    // the lease of the call that got the hold
-	more   []*share // of calls that entered it again
+	first  share         // the lease of the call that got the hold
+	more   []*share      // of calls that entered it again
+	lease  keeper.Keeper // of the first
 
-	lease    keeper.Keeper // of the first
 	entry    timers.Timer
 	long     *timers.Timer  // of telling that it lasts for longer than it should; nil before it is set
 	listener conn.Listener  // that was asked to hear of a release by force; nil before that; guarded by act

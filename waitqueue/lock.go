@@ -58,7 +58,7 @@ func (e *lockEntry) do(x *turn, f *core.Effect) {
 func ticketOf(c *core.Call) *ticket { return c.Owner.(*ticket) }
 
 // register makes the ticket of a call known, as part of an input that the caller ends.
-func (q *binding) register(t *ticket) (*turn, error) {
+func (q Queue) register(t *ticket) (*turn, error) {
 	c := q.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,14 +75,17 @@ func (q *binding) register(t *ticket) (*turn, error) {
 	}
 	x := e.begin()
 	e.lock.Register(&t.Ticket)
+	if t.Begun.IsZero() { // Else its call has waited for others.
+		t.Begun = x.Now
+	}
 	return x, nil
 }
 
 // entryLocked returns the entry of a queue, which it makes if there is none. The caller has the lock of the client.
-func (q *binding) entryLocked() *lockEntry {
+func (q Queue) entryLocked() *lockEntry {
 	e, _ := q.client.entries[q.keys.Entry].(*lockEntry)
 	if e == nil {
-		e = newLockEntry(q.client, q)
+		e = newLockEntry(q.client, q.binding)
 		q.client.useLocked(e)
 	}
 	return e

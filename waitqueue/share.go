@@ -112,9 +112,7 @@ func ownerOf(ctx context.Context) string {
 func (h *hold) grant(ctx context.Context, sh *share, q *binding, waited time.Duration) *lease.Lease {
 	sh.hold, sh.kind, sh.keeper = h, q.asks.Kind, &h.lease
 	if sh != &h.first {
-		sh.keeper = new(keeper.Keeper)
-		sh.at = len(h.more)
-		h.more = append(h.more, sh)
+		sh.keeper, sh.at, h.more = new(keeper.Keeper), len(h.more), append(h.more, sh)
 	}
 	return (*lease.Lease)(sh.keeper.Init(ctx, keeper.Terms{
 		Name: names.Label(q.name), Token: h.Token, Until: keeper.Until(h.Lasts), Waited: waited,

@@ -54,9 +54,7 @@ func (c *Servers) runUntil(ctx context.Context, n *Node, ahead []Job, s *lua.Scr
 }
 
 // runBegun is runUntil for a command that has begun at its node ([Node.begin]), at a time.
-func (c *Servers) runBegun(
-	ctx context.Context, n *Node, began time.Time, ahead []Job, s *lua.Script, keys, args []string,
-) rueidis.RedisResult {
+func (c *Servers) runBegun(ctx context.Context, n *Node, began time.Time, ahead []Job, s *lua.Script, keys, args []string) rueidis.RedisResult {
 	defer n.said.flying.Add(-1)
 	if !n.known(began) {
 		if err := n.introduced(ctx, c.commands); err != nil {
@@ -200,18 +198,17 @@ func (c *Servers) RunBehind(ctx context.Context, ahead []Job, s *lua.Script, key
 	case n.said.piped.Load() || n.said.flying.Load() > 0:
 		return c.runShared(ctx, n, ahead, s, keys, args)
 	}
-	began := time.Now()
-	deadline := began.Add(AnswerTime)
+	w := &watched{ctx: ctx, began: time.Now()}
+	w.deadline = w.began.Add(AnswerTime)
 	if d, ok := ctx.Deadline(); ok {
-		deadline = times.Earlier(deadline, d)
+		w.deadline = times.Earlier(w.deadline, d)
 	}
-	w := &watched{ctx: ctx, began: began, deadline: deadline}
 	if !n.watching.CompareAndSwap(nil, w) { // Another call began at the same moment: only one can be watched.
 		return c.runShared(ctx, n, ahead, s, keys, args)
 	}
 	c.Timers.Before(&n.watcher, w.began.Add(SlowAnswer))
 	n.begin()
-	res := c.runBegun(w, n, began, ahead, s, keys, args)
+	res := c.runBegun(w, n, w.began, ahead, s, keys, args)
 	n.watching.CompareAndSwap(w, nil)
 	return res
 }
