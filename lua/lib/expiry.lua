@@ -71,7 +71,7 @@ function expiry.settle(s)
     return hold.clear(s)
   end
   local phase = s.phase
-  if not hold.rest(s) then hold.free(s) end
+  if not hold.rest(s, 'expired') then hold.free(s, 'expired') end
   hold.clear(s) -- @logged note(s.lock, ticket, base.int(s.token), base.int(ends), 'expired')
   hold.spend(s, ticket)
   s.expired = 1

@@ -78,6 +78,8 @@
 -- is, and for how many ms it holds. After the last grant: the note of the holder before.
 -- @rule grant_words(ticket, at, ahead, lasts) = ticket .. ' ' .. at .. ' ' .. ahead .. ' ' .. lasts
 -- @rule grant_note(note) = (note and ' ~' .. note or '')
+-- The same, unless the hold before was not released: then how that ended.
+-- @rule grant_tail(told, note) = (told and ' ~!' .. told or note and ' ~' .. note or '')
 
 -- The mode of an ask that has a limit, and how many may wait.
 -- @rule bounded(text) = string.match(text, '^(%a+) (%d+)$')

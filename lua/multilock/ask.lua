@@ -66,6 +66,7 @@ if plain then
       if long then redis.call('PEXPIRE', KEYS[3 * i], ms) end
     end
     replies[i] = { GRANTED, now, token, ends }
+    if not h[2] then replies[i] = { GRANTED, now, token, ends, 0, 0, 0, 0, 0, 0, {}, { '!unknown:0' } } end
   end
   return replies
 end
@@ -106,7 +107,7 @@ for i, s in ipairs(locks) do
   end
   if s.served then hold.keep(s, s.size) end
   if mine then
-    replies[i] = hold.reply(s, base.GRANTED)
+    replies[i] = hold.granted(s)
   elseif mode == 'try' then
     replies[i] = hold.reply(s, base.BUSY, -1, s.size, 0, { s.owner or nil })
   else

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -36,7 +37,8 @@ type End struct {
 	Floor     int64
 	Uncounted bool
 	Note      string
-	Rests     bool // it was used: the name stays taken for as long as its renewal has said
+	Rests     bool   // it was used: the name stays taken for as long as its renewal has said
+	How       string // how the hold ended, if it was not released
 
 	FastPath bool  // without all keys, if that will do
 	Above    int64 // and with this token of its hold, from which the floor is told
@@ -59,8 +61,9 @@ type Renew struct {
 
 	// What a reentrant hold tells of how often it was entered; nothing where Count is 0.
 	Revision, Count int64
-	// For how many ms from its grant the name is to stay taken; 0: not longer than it is held.
-	Least int64
+	// For how many ms from its grant the name is to stay taken; 0: not longer than it is held. And for how many after the lease
+	// the keys are to live if it is not released.
+	Least, Keeps int64
 }
 
 // A Check is a request of fairlock/check.
@@ -114,6 +117,10 @@ func (End) Script() *lua.Script { return lua.Fairlock.End }
 func (r End) Args() []string {
 	args := stage.Args(r.Ticket, r.Floor, r.Token, !r.Uncounted)
 	switch {
+	case r.Rests && r.How != "":
+		args = append(args, r.Note, wire.EndRests, r.How)
+	case r.How != "":
+		args = append(args, r.Note, "", r.How)
 	case r.Rests:
 		args = append(args, r.Note, wire.EndRests)
 	case r.Note != "":
@@ -133,6 +140,14 @@ func (r Renew) Args() []string {
 		args = append(args, stage.Decimal(r.Least))
 	case r.Count > 0:
 		args = append(args, stage.Decimal(r.Revision)+":"+stage.Decimal(r.Count))
+	case r.Keeps > 0:
+		args = append(args, "")
+	}
+	if r.Keeps > 0 {
+		args = append(args, stage.Decimal(r.Keeps))
+		if r.Wants {
+			args[6] += "w"
+		}
 	}
 	return args
 }
@@ -166,12 +181,12 @@ func (r Ask) Run(m *Mutex, now int64) wire.Tuple {
 	}
 	lease := stage.Lease(r.Ticket)
 	c := m.call(now, wire.TicketClient(r.Ticket), r.seen(), !r.Uncounted)
-	if !c.held() && len(m.Queue) == 0 {
+	if !c.held() && len(m.Queue) == 0 && !m.Lock.Pending() {
 		return r.atOnce(c, lease)
 	}
 	marked := c.Calm()
 	if m.Lock.Owner == r.Ticket && !c.over() && !c.stepped() {
-		return c.reply(wire.Granted, 0, 0, 0)
+		return c.holds()
 	}
 	usual := c.held() && !c.over() && !c.stepped() && !marked && m.Lock.Scan == nil && r.Arrival == 0 && r.Head == 0
 	if !c.held() || c.over() || c.stepped() {
@@ -181,7 +196,7 @@ func (r Ask) Run(m *Mutex, now int64) wire.Tuple {
 		}
 		c.keep(len(m.Queue))
 		if m.Lock.Owner == r.Ticket {
-			return c.reply(wire.Granted, 0, 0, 0)
+			return c.holds()
 		}
 	}
 	if r.Mode == wire.Try {
@@ -211,7 +226,14 @@ func (r Ask) full(c *call, usual bool) (oldest int64, full bool) {
 // atOnce grants where nobody holds and nobody waits.
 func (r Ask) atOnce(c *call, lease int64) wire.Tuple {
 	h := &c.Lock
+	var before []string
+	if h.Token == 0 {
+		before = []string{wire.EndingMark + wire.UnknownBefore}
+	}
 	c.own(r.Ticket, lease, r.Phase)
+	if before != nil {
+		h.Previous = Previous{} // A repeated request does not say so.
+	}
 	h.Plain = h.Token == c.Now && h.Phase == wire.PhaseHeld
 	need := max(h.Until, c.Ahead())
 	short, long := h.Kept < need+line.LeastKept, h.Kept > need+line.MostKept
@@ -222,7 +244,7 @@ func (r Ask) atOnce(c *call, lease int64) wire.Tuple {
 	if long && len(c.Suspects) > 0 {
 		c.SuspectsEnds = c.LockEnds
 	}
-	return wire.Tuple{Status: wire.Granted, Now: c.Now, Token: uint64(h.Token), Until: h.Until}
+	return wire.Tuple{Status: wire.Granted, Now: c.Now, Token: uint64(h.Token), Until: h.Until, States: before}
 }
 
 // serve serves the queue for an ask, whose ticket may be in it.
@@ -251,7 +273,7 @@ func (r End) Run(m *Mutex, now int64) wire.Tuple {
 	c := m.call(now, wire.TicketClient(r.Ticket), r.Floor, !r.Uncounted)
 	c.Note = r.Note
 	owns := m.Lock.Owner == r.Ticket && (r.Token == 0 || c.among(r.Token))
-	if owns && len(m.Queue) == 0 && r.Token == 0 && !r.Rests {
+	if owns && len(m.Queue) == 0 && r.Token == 0 && !r.Rests && r.How == "" {
 		defer c.Calm()
 		return r.atOnce(c, 0)
 	}
@@ -284,9 +306,13 @@ func (r End) leave(c *call, owns bool, lowest int64) wire.Tuple {
 	size := len(c.Queue)
 	rests := false
 	if owns {
-		c.past(c.Now, "released")
-		if rests = r.Rests && c.rest(); !rests {
-			c.Lock.Owner = ""
+		how := "released"
+		if r.How != "" && r.How != wire.HowUnused {
+			how = r.How
+		}
+		c.past(c.Now, how)
+		if rests = r.Rests && c.rest(r.How); !rests {
+			c.free(r.How)
 		}
 		if r.Token == c.Lock.Token && c.raise(c.Floor) {
 			c.Created = true
@@ -358,10 +384,11 @@ func (r Renew) Run(m *Mutex, now int64) wire.Tuple {
 	if h.Idle = h.Wants && r.Phase == wire.PhaseIdle; r.Phase == wire.PhaseIdle {
 		h.Phase = wire.PhaseHeld
 	}
-	if r.Least > 0 {
+	if r.Least > 0 || r.Keeps > 0 {
 		c.open()
-		c.stay(r.Least * millisecond)
-	} else if e := h.Entries; r.Count > 0 && (e == nil || e.Token != r.Token || e.Revision < r.Revision) {
+		c.stay(r.Least*millisecond, r.Keeps*millisecond)
+	}
+	if e := h.Entries; r.Least == 0 && r.Count > 0 && (e == nil || e.Token != r.Token || e.Revision < r.Revision) {
 		h.Entries = &Entries{r.Token, r.Revision, r.Count}
 	}
 	c.open()
@@ -446,7 +473,8 @@ func (r Force) Run(m *Mutex, now int64) wire.Tuple {
 	}
 	ticket := h.Owner
 	c.past(c.Now, "forced")
-	h.Owner, h.Forced = "", ticket
+	c.free(wire.HowForced)
+	h.Forced = ticket
 	h.Token += passesOf(ticket)
 	c.Publish(wire.TicketClient(ticket), "F "+ticket+" lock")
 	c.advance()
@@ -470,10 +498,18 @@ func (r Move) Run(m *Mutex, now int64) wire.Tuple {
 	if h.Owner == r.From && len(c.Grants) == 0 && r.genuine() && (r.Token == 0 || h.Token == r.Token) {
 		c.open()
 		c.past(now, "moved")
-		rests := h.rests(now)
+		rests, keeps := h.rests(now), h.keeps()
+		how := fmt.Sprintf("%s:%d", wire.HowHanded, h.Token)
+		if told := h.told(); told != "" && lua.InTransit(r.From) {
+			how = told
+		}
+		h.Previous = Previous{How: how}
 		c.own(r.To, stage.Lease(r.To), r.Phase)
 		if h.Moved = r.From; rests > now {
 			h.Rests, h.Stayed = rests, h.Token
+		}
+		if keeps > 0 {
+			h.Keeps = [2]int64{h.Token, keeps}
 		}
 	}
 	c.keep(len(m.Queue))
@@ -482,10 +518,11 @@ func (r Move) Run(m *Mutex, now int64) wire.Tuple {
 		if lua.InTransit(r.To) {
 			c.look()
 		}
+		reply := c.holds()
 		if h.rests(now) > now {
-			return c.reply(wire.Granted, 0, 0, 0, wire.StateRests)
+			reply.States = append([]string{wire.StateRests}, reply.States...)
 		}
-		return c.reply(wire.Granted, 0, 0, 0)
+		return reply
 	case !r.genuine():
 		return c.reply(wire.Refused, -1, 0, 0, wire.StateForgotten)
 	case h.Moved == r.From:
