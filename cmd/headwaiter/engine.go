@@ -70,6 +70,8 @@ type redisOnly struct {
 	history int           // how many holds the lock keeps
 	least   time.Duration // for how long a lock stays taken from its grant
 	tls     tlsFiles
+
+	remember time.Duration // for how long it is known that a hold was not released; 0: for about a minute
 }
 
 // chooser are the flags for it.

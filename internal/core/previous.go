@@ -54,7 +54,7 @@ func (t *Ticket) how() string {
 
 // words are how holds end, as they are told.
 var words = map[string]reason.How{
-	"unknown": reason.Unknown, wire.HowExpired: reason.Expired, wire.HowDied: reason.Died, wire.HowForced: reason.Forced,
+	"unknown": reason.Unknown, "released": reason.Released, wire.HowExpired: reason.Expired, wire.HowDied: reason.Died, wire.HowForced: reason.Forced,
 	wire.HowStalled: reason.Stalled, wire.HowHanded: reason.HandedOver, forgotten: reason.Forgotten,
 }
 

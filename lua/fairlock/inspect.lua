@@ -8,7 +8,7 @@
 --       holders has for each hold: ticket, until, since, permits, phase, token, count, and nothing: what operators are
 --       told of the client is in a key of the client. A name that rests has a ticket of kind z; the phase is expired if the
 --       hold was not released. The state is how the hold before the present one ended, or the last if nobody holds, as
---       "how:token"; empty, if it was released
+--       "!how:token"; empty, if nothing is known
 -- RETRY safe: it only reads
 
 -- @include lib/base.lua
@@ -37,4 +37,4 @@ if told ~= '0' and (told ~= h[1] or not h[2] or string.find(h[2], ':z:', 1, true
 return { now, h[1] or '0', 1, h[2] and 1 or 0, holders,
   redis.call('ZCARD', KEYS[2]),
   redis.call('ZRANGE', KEYS[2], 0, ARGV[1] - 1, 'WITHSCORES'),
-  redis.call('ZRANGE', KEYS[3], '-inf', base.int(now), 'BYSCORE', 'LIMIT', 0, ARGV[1]), told and how or '' }
+  redis.call('ZRANGE', KEYS[3], '-inf', base.int(now), 'BYSCORE', 'LIMIT', 0, ARGV[1]), h[1] and '!' .. (told and how or 'released:0') or '' }

@@ -47,7 +47,7 @@ function expiry.answer(s, client, proven)
     if not mark or tonumber(mark) <= s.now then return end
   end
   redis.call('ZREM', s.suspects, client)
-  if redis.call('ZCARD', s.suspects) == 0 then
+  if redis.call('ZCARD', s.suspects) == 0 and not (s.holders and s.before) then
     redis.call('HDEL', s.lock, 'marked')
     s.marked = false
   end
