@@ -138,7 +138,7 @@ func (q Queue) Refusing(err error) Queue {
 
 // tellsNothing reports whether holds are not told how the one before ended, because several may hold: a semaphore, or readers.
 func (q *binding) tellsNothing() bool {
-	return q.proto.Several()
+	return q.proto.Dated || q.asks.Kind == wire.Read
 }
 
 // Terms returns the terms of the queue.

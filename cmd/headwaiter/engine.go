@@ -119,7 +119,7 @@ func (c *chooser) choose() (where, error) {
 
 // onlyRedis is the first flag that was given of those for a Redis.
 func (c *chooser) onlyRedis() string {
-	for _, name := range []string{"prefix", "history", "min-hold", "tls-ca", "tls-cert", "tls-key"} {
+	for _, name := range []string{"prefix", "history", "min-hold", "remember", "tls-ca", "tls-cert", "tls-key"} {
 		if c.redis.given.Changed(name) {
 			return "--" + name
 		}

@@ -15,6 +15,7 @@
 local now = base.now()
 local h = redis.call('HMGET', KEYS[1], 'token', 'owner', 'until', 'since', 'phase', 'entries', 'version', 'lapsed', 'rests', 'previous')
 if h[1] and h[7] ~= VERSION then error(other_version(h[7])) end
+if h[2] == NOBODY then h[2] = false end
 local holders = {}
 if h[2] then
   local count = string.match(h[6] or '', '^' .. h[1] .. ':%d+:(%d+)$')

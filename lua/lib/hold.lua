@@ -32,10 +32,6 @@ function hold.marked(keys, now)
   return false
 end
 
--- NOBODY is the owner of a lock whose last hold was not released, until the next grant or the end of the key: so an ask does not
--- take it in passing (fairlock/ask), but comes to hold.read. It is a ticket that rests, and its time is over.
-hold.NOBODY = '-:0:z:1:0:0'
-
 -- previous reads how the hold before ended, if it was not released: the field has "for:how:token", and ":keeps" where the keys
 -- live until then for it. Until somebody is granted, for is 0, and how:token is in s.before. After that it is the token of the
 -- present hold, and how:token in s.told, because a repeated reply says the same.
@@ -72,7 +68,7 @@ function hold.read(keys, now, floor, counted)
   local h = redis.call('HMGET', keys[1],
     'owner', 'until', 'version', 'token', 'high', 'phase', 'mark', 'scan', 'marked', 'kept', 'rests', 'previous', 'keeps')
   if h[4] and h[3] ~= VERSION then error(other_version(h[3])) end -- @logged expect()
-  if h[1] == hold.NOBODY then h[1], h[2] = false, false end
+  if h[1] == NOBODY then h[1], h[2] = false, false end
   local phase, wants = h[6] or 'held', wants_word(h[6])
   if wants then phase = phase == 'final wants' and 'final' or 'held' end
   -- Where the hash is lost the queue may have outlived it.
@@ -229,7 +225,7 @@ function hold.clear(s)
   redis.call('HDEL', s.lock, 'owner', 'until', 'phase')
   if s.before then
     note_ending(s, '0', s.before)
-    redis.call('HSET', s.lock, 'owner', hold.NOBODY, 'until', '1', 'phase', 'final')
+    redis.call('HSET', s.lock, 'owner', NOBODY, 'until', '1', 'phase', 'final')
   end
   s.stale = false
 end
