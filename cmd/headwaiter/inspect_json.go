@@ -15,13 +15,13 @@ type (
 		Name     string       `json:"name"`
 		Error    string       `json:"error,omitempty"` // why it could not be looked at; then all else is empty
 		Held     bool         `json:"held"`
-		Token    uint64       `json:"token"`            // the last that was given; of a latch or barrier its generation
-		Limit    int64        `json:"limit"`            // permits, parties, or the count that was set
-		Stated   int64        `json:"stated,omitempty"` // permits that the newest program states; after a resize another than limit
-		Used     int64        `json:"used"`             // permits held, parties that have come, or the count that is left
-		State    string       `json:"state,omitempty"`  // of a latch or barrier
+		Token    uint64       `json:"token"`              // the last that was given; of a latch or barrier its generation
+		Limit    int64        `json:"limit"`              // permits, parties, or the count that was set
+		Stated   int64        `json:"stated,omitempty"`   // permits that the newest program states; after a resize another than limit
+		Used     int64        `json:"used"`               // permits held, parties that have come, or the count that is left
+		State    string       `json:"state,omitempty"`    // of a latch or barrier
 		Previous string       `json:"previous,omitempty"` // how the hold before the present one ended, or the last one; of locks that one holds at a time
-		Value    *string      `json:"value,omitempty"`  // what the leader of an election has proclaimed
+		Value    *string      `json:"value,omitempty"`    // what the leader of an election has proclaimed
 		Holders  []holderJSON `json:"holders"`
 		Waiting  int          `json:"waiting"`
 		Queue    []waiterJSON `json:"queue"` // the first waiters
