@@ -113,7 +113,7 @@ func (h *hold) grant(ctx context.Context, sh *share, q *binding, waited time.Dur
 	sh.hold, sh.kind = h, q.asks.Kind
 	sh.keeper = keeper.New(ctx, keeper.Terms{
 		Name: names.Label(q.name), Token: h.Token, Until: keeper.Until(h.Lasts), Waited: waited, Release: sh.release, Unlock: sh.unlock,
-		Engine: sh, Key: q.held, Shared: q.terms.Shared, Stall: h.stall, Previous: h.Previous(q.tellsNothing()),
+		Engine: sh, Key: q.held, Shared: q.terms.Shared, Stall: h.stall, Previous: core.Previous(&h.Hold, q.tellsNothing()),
 	})
 	if sh != &h.first {
 		sh.at = len(h.more)

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -30,7 +31,7 @@ func (l *Lock) OnReply(x *Input, a Attempt, r *wire.Reply, note string, check bo
 		}
 		l.deliver(x, g.Ticket, Grant{Token: g.Token, From: a.Sent, Slept: a.Slept, Lasts: micros(g.Until - g.At), Note: note, Before: g.Before})
 	}
-	l.sawToken(r.Token)
+	l.seen = cmp.Or(r.Token, l.seen)
 	switch {
 	case r.Has(wire.Handed) && (l.claimBy.IsZero() || !l.Several):
 		// A client that hands on looks once whether the grant was claimed.
@@ -59,7 +60,7 @@ func (l *Lock) OnReply(x *Input, a Attempt, r *wire.Reply, note string, check bo
 func (l *Lock) OnGrant(x *Input, ticket string, g Grant) {
 	l.heardOf(ticket)
 	l.deliver(x, ticket, g)
-	l.sawToken(g.Token)
+	l.seen = g.Token
 }
 
 // heardOf notes that the news of a grant came as it should.
@@ -85,7 +86,7 @@ func (l *Lock) deliver(x *Input, ticket string, g Grant) {
 	}
 	// Nobody can make a hold longer than it was asked for, not even a forged message.
 	g.Lasts = min(g.Lasts, t.Lease)
-	g.Before = l.remembered(g.Before)
+	g.Before = remembered(g.Before, l.seen)
 	l.offer(x, t, g)
 }
 

@@ -16,40 +16,26 @@ import (
 // forgotten is how a hold ended that the server knows nothing of, and the client does.
 const forgotten = "forgotten"
 
-// sawToken notes the last token of the name that the client knows of. The key of the name lives for longer after that than the
-// client keeps the name.
-func (l *Lock) sawToken(token uint64) {
-	if token != 0 {
-		l.seen = token
-	}
-}
-
-// remembered is how the hold before ended: forgotten, if the server knows of no hold, and the client does.
-func (l *Lock) remembered(before string) string {
-	if before == wire.UnknownBefore && l.seen != 0 {
-		return forgotten + ":" + strconv.FormatUint(l.seen, 10)
+// remembered is how the hold before ended: forgotten, if the server knows of no hold, and the client has seen a token of the name. The
+// key of a name lives for longer after that than the client keeps the name.
+func remembered(before string, seen uint64) string {
+	if before == wire.UnknownBefore && seen != 0 {
+		return forgotten + ":" + strconv.FormatUint(seen, 10)
 	}
 	return before
 }
 
-// how is how the hold of a ticket has ended, as its release says it. The owner's release and Close say nothing.
-func (t *Ticket) how() string {
-	switch h := t.Hold; {
-	case h == nil || t.acknowledged: // If the server has something of it, nobody knows.
-		return wire.HowUnused
-	case h.Gone == nil:
-		if t.Joint && t.grant.Before != "" {
-			return wire.HowUnused
-		}
+// howLost is how a hold has ended that was lost for a reason, as its release says it. Close is a release.
+func howLost(gone error) string {
+	switch {
+	case gone == nil, errors.Is(gone, reason.ErrClientClosed):
 		return ""
-	case errors.Is(h.Gone, reason.ErrClientClosed):
-		return ""
-	case errors.Is(h.Gone, reason.ErrExpired):
+	case errors.Is(gone, reason.ErrExpired):
 		return wire.HowExpired
-	case errors.Is(h.Gone, reason.ErrStalled), errors.Is(h.Gone, reason.ErrMaxHold):
+	case errors.Is(gone, reason.ErrStalled), errors.Is(gone, reason.ErrMaxHold):
 		return wire.HowStalled
 	}
-	return wire.HowUnused
+	return wire.HowUnused // The server has ended it. If it has something of the ticket, nobody knows.
 }
 
 // words are how holds end, as they are told.
@@ -68,8 +54,8 @@ func EndingOf(before string) reason.Ending {
 	return reason.Ending{How: words[how], Token: n}
 }
 
-// Previous is how the hold before ended, for a call that uses the hold now. Where several may hold, nobody is told.
-func (h *Hold) Previous(several bool) reason.Ending {
+// Previous is how the hold before ended, for a call that uses a hold now. Where several may hold, nobody is told.
+func Previous(h *Hold, several bool) reason.Ending {
 	switch {
 	case several:
 		return reason.Ending{}

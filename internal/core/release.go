@@ -248,3 +248,12 @@ func (d *Release) IsStuck() bool { return d.stuck }
 func ReleaseOf(t *Ticket) Release {
 	return Release{Call: &t.Call, Ticket: t, Text: t.Text, Token: t.used, Rests: t.rests, Crowded: t.crowded, How: t.how()}
 }
+
+// how is how the hold of the ticket has ended, for the next one. If no call had it, that one is told what this one was told.
+func (t *Ticket) how() string {
+	h := t.Hold
+	if h == nil || t.acknowledged || h.Gone == nil && t.Joint && t.grant.Before != "" {
+		return wire.HowUnused
+	}
+	return howLost(h.Gone)
+}

@@ -316,7 +316,7 @@ func (l *Lock) OnRenewed(x *Input, h *Hold, sent *Renewal, a Attempt, r *wire.Re
 		return
 	default:
 		h.failures = 0
-		l.sawToken(h.Token)
+		l.seen = h.Token
 		left := h.Lasts.Deadline.Sub(x.Now)
 		if v.Over {
 			l.LoseOver(x, h, v)

@@ -1,8 +1,6 @@
 package model
 
 import (
-	"crypto/sha1" //nolint:gosec // As the script.
-	"encoding/hex"
 	"fmt"
 	"strings"
 
@@ -362,14 +360,4 @@ func (c *call) busy() wire.Tuple {
 		owner = []string{c.Lock.Owner}
 	}
 	return c.reply(wire.Busy, -1, len(c.Queue), 0, owner...)
-}
-
-// genuine reports whether the request may take a hold out of transit, if that is what it wants.
-func (r Move) genuine() bool {
-	f := strings.Split(r.From, ":")
-	if f[2] != string(wire.Moving) {
-		return true
-	}
-	sum := sha1.Sum([]byte(r.Secret)) //nolint:gosec // As the script.
-	return f[1] == hex.EncodeToString(sum[:])
 }
