@@ -81,8 +81,8 @@ func (p *player) build(s step) Request {
 		if s.Choice%2 == 1 {
 			note = "00-a-b~c-01"
 		}
-		r := End{Ticket: t.Text, Token: max(token, 0), Floor: floor, Uncounted: s.Blank, Note: note, Rests: s.Rests}
-		r.FastPath = r.Token == 0 && !r.Rests && !s.Blank && s.Size%2 == 0
+		r := End{Ticket: t.Text, Token: max(token, 0), Floor: floor, Uncounted: s.Blank, Note: note, Rests: s.Rests, How: s.How}
+		r.FastPath = r.Token == 0 && !r.Rests && r.How == "" && !s.Blank && s.Size%2 == 0
 		return r
 	case line.OpRenew:
 		token := t.Token
