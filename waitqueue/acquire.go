@@ -158,6 +158,9 @@ type plan struct {
 // run does what the core says until the call holds or cannot.
 func (w *wait) run() (*lease.Lease, error) {
 	e := w.entry
+	if err := e.enter(w.ctx); err != nil {
+		return nil, w.failed(err)
+	}
 	var do plan
 	for alone := false; ; {
 		if do.Do == core.Go {

@@ -74,6 +74,9 @@ func (q Queue) Await(ctx context.Context, e Event) (place int, err error) {
 		w.end(x)
 		p.teller.Passed(time.Since(begun), false, err)
 	}()
+	if err = w.enter(ctx); err != nil {
+		return 0, err
+	}
 	err = a.run()
 	return p.Place, err
 }

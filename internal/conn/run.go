@@ -63,6 +63,9 @@ func (c *Servers) runBegun(ctx context.Context, n *Node, ahead []Job, s *lua.Scr
 		}
 		began = time.Now()
 	}
+	if err := c.guarded(ctx, s, keys[0]); err != nil {
+		return unanswered(ahead, err)
+	}
 	if !c.flights.begin() {
 		return unanswered(ahead, errUnbegun)
 	}
@@ -73,6 +76,9 @@ func (c *Servers) runBegun(ctx context.Context, n *Node, ahead []Job, s *lua.Scr
 	}
 	if noScript(res) {
 		res = c.commands.Do(ctx, c.eval(c.commands.B(), s, keys, args))
+	}
+	if c.guard != nil {
+		c.guard.Heed(res)
 	}
 	err := res.NonRedisError()
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
@@ -272,6 +278,9 @@ type noDeadline struct{ context.Context }
 func (noDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 func (c *Servers) evalsha(b rueidis.Builder, s *lua.Script, keys, args []string) rueidis.Completed {
+	if c.guard != nil {
+		s, keys, args = s.ForMortal(c.ID(), keys, args)
+	}
 	if c.Sharded {
 		s = s.Sharded()
 	}
@@ -279,6 +288,9 @@ func (c *Servers) evalsha(b rueidis.Builder, s *lua.Script, keys, args []string)
 }
 
 func (c *Servers) eval(b rueidis.Builder, s *lua.Script, keys, args []string) rueidis.Completed {
+	if c.guard != nil {
+		s, keys, args = s.ForMortal(c.ID(), keys, args)
+	}
 	if c.Sharded {
 		s = s.Sharded()
 	}
@@ -329,6 +341,11 @@ func (c *Servers) pipe(rc rueidis.Client, n *Node, jobs []Job) []rueidis.RedisRe
 	if err := n.introduced(c.Patient, rc); err != nil {
 		return slices.Repeat([]rueidis.RedisResult{rueidis.NewErrorResult(err)}, len(jobs))
 	}
+	for i := 0; c.guard != nil && i < len(jobs); i++ {
+		if err := c.guarded(c.Patient, jobs[i].Script, jobs[i].Keys[0]); err != nil {
+			return slices.Repeat([]rueidis.RedisResult{rueidis.NewErrorResult(err)}, len(jobs))
+		}
+	}
 	if !c.flights.begin() {
 		return slices.Repeat([]rueidis.RedisResult{rueidis.NewErrorResult(errUnbegun)}, len(jobs))
 	}
@@ -358,6 +375,9 @@ func (c *Servers) pipe(rc rueidis.Client, n *Node, jobs []Job) []rueidis.RedisRe
 		for k, res := range c.pipe(rc, n, rest) {
 			results[again[k]] = res
 		}
+	}
+	for i := 0; c.guard != nil && i < len(results); i++ {
+		c.guard.Heed(results[i])
 	}
 	if len(results) > 0 {
 		if results[0].NonRedisError() == nil {

@@ -14,7 +14,7 @@
 --       entries   of a reentrant hold: revision:count, how many times it was entered; or, with suspects, for how many ms
 --                 from its grant the name is to stay taken, whatever becomes of the hold; else absent
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
---       status is GRANTED, or REFUSED with the reason in states: expired, forced or forgotten; the flag WANTED
+--       status is GRANTED, or REFUSED with the reason in states: expired, forced, died or forgotten; the flag WANTED
 --       with the queue, if somebody waits: else the holder will be told by message
 -- RETRY safe: a second call prolongs from its own time
 

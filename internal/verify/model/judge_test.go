@@ -50,6 +50,8 @@ func says(r Request) line.Says {
 		return line.Says{Caller: wire.TicketClient(r.Ticket), Floor: r.Floor, Uncounted: r.Uncounted}
 	case Check:
 		return line.Says{Caller: r.Client, Floor: r.Floor, Uncounted: r.Uncounted, Tickets: r.Tickets, Bounds: r.Bounds}
+	case Bury:
+		return line.Says{Floor: r.Floor, Uncounted: r.Uncounted}
 	case Force:
 		return line.Says{Floor: r.Floor, Uncounted: r.Uncounted}
 	case Move:
@@ -72,7 +74,7 @@ func (h *happened) freed() bool {
 			return !r.Rests && r.Token == 0
 		}
 		return r.Ticket == owner && (r.Token == 0 || r.Token >= token && r.Token <= token+passesOf(owner))
-	case Force:
+	case Force, Bury:
 		return h.Reply.Status == wire.Done
 	}
 	return false

@@ -175,7 +175,7 @@ func (c *call) settle(usual bool) {
 			}
 		}
 	case !guarded:
-		h.Holds, h.Group, h.Forced, h.Lapsed, h.Looked, h.Wants, h.Rests = nil, 0, "", "", nil, "", 0
+		h.Holds, h.Group, h.Forced, h.Lapsed, h.Died, h.Looked, h.Wants, h.Rests = nil, 0, "", "", "", nil, "", 0
 		c.Lock.Holders = map[string]int64{guard: 0}
 		c.LockEnds = c.In(max(h.Kept-c.Now, line.Spare))
 		c.HoldersEnds = c.LockEnds
