@@ -3,8 +3,6 @@ package conn
 import (
 	"context"
 
-	"github.com/redis/rueidis"
-
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -12,8 +10,6 @@ import (
 type guard interface {
 	// Alive returns an error if a request must not be sent that a client without the identity must not send.
 	Alive(ctx context.Context, s *lua.Script, key string) error
-	// Heed is told of each result.
-	Heed(res rueidis.RedisResult)
 	// Refresh is called every whoEvery while the client uses a name.
 	Refresh(ctx context.Context)
 }

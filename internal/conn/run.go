@@ -77,9 +77,6 @@ func (c *Servers) runBegun(ctx context.Context, n *Node, ahead []Job, s *lua.Scr
 	if noScript(res) {
 		res = c.commands.Do(ctx, c.eval(c.commands.B(), s, keys, args))
 	}
-	if c.guard != nil {
-		c.guard.Heed(res)
-	}
 	err := res.NonRedisError()
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		res = rueidis.NewErrorResult(errSilent) // It was not the caller's deadline, or the call is watched: its caller looks at its own context.
@@ -277,23 +274,24 @@ type noDeadline struct{ context.Context }
 
 func (noDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-func (c *Servers) evalsha(b rueidis.Builder, s *lua.Script, keys, args []string) rueidis.Completed {
+// fit is a script with its keys and arguments as the server gets them.
+func (c *Servers) fit(s *lua.Script, keys, args []string) (*lua.Script, []string, []string) {
 	if c.guard != nil {
 		s, keys, args = s.ForMortal(c.ID(), keys, args)
 	}
 	if c.Sharded {
 		s = s.Sharded()
 	}
+	return s, keys, args
+}
+
+func (c *Servers) evalsha(b rueidis.Builder, s *lua.Script, keys, args []string) rueidis.Completed {
+	s, keys, args = c.fit(s, keys, args)
 	return b.Evalsha().Sha1(s.SHA).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 }
 
 func (c *Servers) eval(b rueidis.Builder, s *lua.Script, keys, args []string) rueidis.Completed {
-	if c.guard != nil {
-		s, keys, args = s.ForMortal(c.ID(), keys, args)
-	}
-	if c.Sharded {
-		s = s.Sharded()
-	}
+	s, keys, args = c.fit(s, keys, args)
 	return b.Eval().Script(s.Source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 }
 
@@ -375,9 +373,6 @@ func (c *Servers) pipe(rc rueidis.Client, n *Node, jobs []Job) []rueidis.RedisRe
 		for k, res := range c.pipe(rc, n, rest) {
 			results[again[k]] = res
 		}
-	}
-	for i := 0; c.guard != nil && i < len(results); i++ {
-		c.guard.Heed(results[i])
 	}
 	if len(results) > 0 {
 		if results[0].NonRedisError() == nil {

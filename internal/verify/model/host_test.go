@@ -236,7 +236,7 @@ func (h *happened) forgotten() error {
 	}
 	for client := range h.Before[2].Members {
 		at := h.Before[2].Number(client)
-		waits := func(a lua.Arrival) bool { return wire.TicketClient(a.Ticket) == client && a.Arrival <= at }
+		waits := func(a lua.Arrival) bool { return wire.TicketClient(a.Ticket) == client && a.Arrival < at }
 		if client != h.Caller && (at > h.Now-minute || at > h.Now-10*minute && slices.ContainsFunc(line.QueueOf(h.Before), waits)) {
 			return fmt.Errorf("%s is a suspect since %d, and was forgotten", client, at)
 		}
