@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check house shape race sim-check faults examples steady bench-check test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far fuzz explore explore-check sim campaign failovers mutants \
+.PHONY: help demo test check house shape race sim-check faults examples steady bench-check network bench-redlock test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far fuzz explore explore-check sim campaign failovers mutants \
 	spell staticcheck vuln api licences sbom workflows shell oldest-go platforms servers-matrix release-notes release-test release-check profile
 
 # Every package of the core and of the modules that go.work joins to it.
@@ -98,7 +98,15 @@ shape: redis ## what one contended Lock runs, circles, lines and words, at commi
 bench: redis $(if $(ARGS),,bench-redisson) ## compare this with its rivals in pairs: writes docs/benchmarks.md, what other pages have of it, and the base line; ARGS="--help"
 	@scripts/need postgres etcd zookeeper java
 	go run ./bench/rivals/cmd/bench $(if $(ARGS),$(ARGS),-standard)
-	$(if $(ARGS),,grep -E '^\{"kind":"(run|pair)"' bench-results/results.jsonl >$(BASELINE))
+	$(if $(ARGS),,grep -E '^\{"kind":"(run|pair|result|recovery|missing)"' bench-results/results.jsonl >$(BASELINE))
+
+network: redis bench-redisson ## the same over a network of 0.25 and 1 ms each way: writes docs/network.md, and what README has of it
+	@scripts/need postgres etcd zookeeper java
+	go run ./bench/rivals/cmd/bench -delay 0,250us,1ms -locks headwaiter,headwaiter-unlock,redisson-fair,rueidislock-tuned,redsync,redislock-1ms,etcd-mutex,zookeeper-lock,postgres-advisory \
+		-work W1,W4,R5,W5,W6 -clients 2,8,32 -dead 2 -rounds 7 -slice 200ms -floor-slice 60ms -within 25m -out bench-results -docs docs/network.md -fill README.md $(ARGS)
+
+bench-redlock: redis ## redlock and redsync on the same five servers: writes the table of docs/redlock.md
+	go run ./bench/rivals/cmd/bench -pairs -locks headwaiter,redsync -work R5 -rounds 9 -slice 200ms -floor-slice 60ms -pin -within 6m -out bench-results -fill docs/redlock.md $(ARGS)
 
 BASELINE := bench/baseline.jsonl
 
@@ -144,7 +152,7 @@ fuzz: ## run every fuzz test with FUZZ (4000) new histories, those of texts with
 		esac; done; \
 	done
 
-campaign: redis ## all faults on real processes and on each server there is, by turns: writes docs/guarantees.md; ARGS="-for 10m -only clients,soak -on installed"
+campaign: redis ## all faults on real processes and on each server there is, by turns: writes docs/campaign.md; ARGS="-for 10m -only clients,soak -on installed"
 	go run ./internal/verify/explore -walks 50000
 	go run ./internal/verify/campaign $(ARGS)
 
@@ -157,7 +165,7 @@ SEEDS ?= 50000
 sim: ## simulate SEEDS (50000) worlds full of faults; ARGS="-sim.first=N" begins with another than the first
 	go test -count=1 -v -timeout 0 ./internal/verify/sim -run 'TestSeeds$$' -sim.seeds=$(SEEDS) $(ARGS)
 
-explore: ## go through real cores, the model of the scripts and a network, and write the table of docs/explore.md; ARGS="-scope NAME" for a part, DEPTH=N for N steps
+explore: ## go through real cores, the model of the scripts and a network, and write scopes.tsv there, and docs/explore.md; ARGS="-scope NAME" for a part, DEPTH=N for N steps
 	go run ./internal/verify/explore $(if $(ARGS)$(DEPTH),,-page docs/explore.md) $(if $(DEPTH),-depth $(DEPTH)) $(ARGS)
 
 explore-check: ## a named part of that, and walks
@@ -212,7 +220,7 @@ platforms: ## vet the core, and what tests of users need, for macOS and for Wind
 	GOOS=windows CGO_ENABLED=0 go build ./... ./headwaitertest/... ./bench
 	GOOS=windows CGO_ENABLED=0 go vet $$(GOOS=windows go list ./... ./headwaitertest/... ./bench | grep -v -E '$(STOPPING)')
 
-licences: ## write docs/licences.md: the licences of what the modules need
+licences: ## write docs/licences.tsv: the licences of what the modules need
 	cd internal/release && GOWORK=off go run . licences
 
 VERSION ?= v0.0.0-unreleased

@@ -47,6 +47,9 @@
 // more of all, and what each operation takes of the server; what a hand-off costs in clusters of several masters
 // ([Shards]). docs/how-far.md is made of it, and bench plan reckons with its figures.
 //
+// With -delay a process stands between clients and servers and takes the delay each way (package network): for the locks
+// of others next to this one, as on loopback the processor decides, and over a network round trips do.
+//
 // A hand-off is the time from just before release is called to the return of the next acquire, next in the order of
 // the fencing tokens, by another worker. An inversion is a pair of calls more than 5 ms apart where the later got
 // the lock first. Figures of the server come from INFO before and after a slice.

@@ -70,11 +70,15 @@ type Contender struct {
 	Replaces string
 	// Only are the works that it takes part in, as W4 or as W4 C=2; all if empty.
 	Only []string
+	// Link is between its clients and their server, as in Work.
+	Link string
+	// Polls: its waiters ask again and again, so what they wait is no number of round trips.
+	Polls bool
 }
 
 // takesPart tells whether a work is measured of it.
 func (c Contender) takesPart(w Work) bool {
-	return c.Missing == nil && (len(c.Only) == 0 || slices.Contains(c.Only, w.ID) || slices.Contains(c.Only, w.String()))
+	return c.Missing == nil && c.Link == w.Link && (len(c.Only) == 0 || slices.Contains(c.Only, w.ID) || slices.Contains(c.Only, w.String()))
 }
 
 // NewContender is a driver whose clients live in this process.

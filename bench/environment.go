@@ -41,6 +41,7 @@ type Entry struct {
 	Name    string `json:"name"`
 	About   string `json:"about,omitempty"`
 	Fair    bool   `json:"fair,omitempty"`
+	Polls   bool   `json:"polls,omitempty"`
 	Missing string `json:"missing,omitempty"`
 }
 
@@ -65,7 +66,10 @@ func (r *runner) environment(ctx context.Context) (Environment, error) {
 		Rounds: r.Rounds, Slice: r.Slice.String(), Restless: r.Restless,
 	}
 	for _, c := range r.Contenders {
-		entry := Entry{Name: c.Name, About: c.About, Fair: c.Fair}
+		if c.Link != "" {
+			continue // As without it.
+		}
+		entry := Entry{Name: c.Name, About: c.About, Fair: c.Fair, Polls: c.Polls}
 		if c.Missing != nil {
 			entry.Missing = c.Missing.Error()
 		}

@@ -79,6 +79,31 @@ func Pairs(cast []Contender, works []Work) (pairs []Pair, alone []Work) {
 	return pairs, alone
 }
 
+// LinkedPairs are the pairs at each link, each with that link for both. What a link of no delay costs is what the first
+// contender, and one whose release nobody waits for, do with it and without any.
+func LinkedPairs(cast []Contender, works []Work, links []string) (pairs []Pair) {
+	of := func(link string) []Contender {
+		return slices.DeleteFunc(slices.Clone(cast), func(c Contender) bool { return c.Link != link })
+	}
+	direct := of("")
+	for _, link := range links {
+		linked := of(link)
+		if link != LinkOf(0) {
+			found, _ := Pairs(linked, Over(link, works))
+			pairs = append(pairs, found...)
+			continue
+		}
+		for i, own := range direct {
+			for _, w := range works {
+				if own.Ours && own.takesPart(w) && (i == 0 || own.Background) {
+					pairs = append(pairs, Pair{own, linked[i], w, Over(link, []Work{w})[0]})
+				}
+			}
+		}
+	}
+	return pairs
+}
+
 // mostInPlace is with how many clients a lock is compared with what it replaces: more would take too long.
 const mostInPlace = 32
 
@@ -100,7 +125,7 @@ func (w Work) mutex() Work {
 	if w.Kind == "" {
 		return w
 	}
-	m := Work{ID: "W4", Clients: w.Clients, Workers: w.Workers}
+	m := Work{ID: "W4", Clients: w.Clients, Workers: w.Workers, Link: w.Link}
 	switch {
 	case w.inside() == w.Clients*w.Workers && w.inside() > 1:
 		m.ID, m.Own = "W2", true

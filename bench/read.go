@@ -62,7 +62,7 @@ func (r *Report) take(line []byte) error {
 	case "slice":
 		return replace(line, &r.Slices, nil)
 	case "recovery":
-		return replace(line, &r.Recoveries, func(x Recovery) string { return fmt.Sprint(x.Contender, x.Kind, x.Waiters) })
+		return replace(line, &r.Recoveries, func(x Recovery) string { return x.Contender + x.Scene.String() })
 	case "crowd":
 		return replace(line, &r.Crowds, func(x Crowd) string { return x.Contender + x.Gathering.String() })
 	case "holds":

@@ -29,6 +29,8 @@ type Scene struct {
 	// Times is how often it is played; by a contender on another server than Redis once, where that waits for sessions to
 	// run out, and by all once when the time of the run is over. A Recovery has the number of its tries.
 	Times int `json:"times"`
+	// Link is between clients and servers, as in Work.
+	Link string `json:"link,omitempty"`
 	// Only are the contenders that take part; all if empty.
 	Only []string `json:"-"`
 }
@@ -36,9 +38,9 @@ type Scene struct {
 // String tells scenes with different numbers of waiters apart: 100 dead waiters.
 func (s Scene) String() string {
 	if s.Waiters > 0 {
-		return fmt.Sprintf("%d %s", s.Waiters, s.Kind)
+		return fmt.Sprintf("%d %s%s", s.Waiters, s.Kind, at(s.Link))
 	}
-	return s.Kind
+	return s.Kind + at(s.Link)
 }
 
 // Scenes returns the scenes of the standard set, with those numbers of dead waiters. More than a few dead are for the
@@ -70,6 +72,8 @@ type Recovery struct {
 	Worst float64 `json:"worst_us"`
 	// Within is false where somebody did not hold within the bound: then Worst is the bound.
 	Within bool `json:"within"`
+	// Lease is that of the dead holder, which the next one waits for as well.
+	Lease time.Duration `json:"lease_ns,omitempty"`
 	// Script is how long the longest script took meanwhile, in µs, as the server's log of slow commands has it. 0 where that
 	// has none.
 	Script float64 `json:"script_us,omitempty"`
@@ -86,14 +90,14 @@ const (
 func (r *runner) scene(ctx context.Context, s Scene) error {
 	var cast []Contender
 	for _, c := range r.Contenders {
-		if c.Missing == nil && c.Command != nil && len(c.Only) == 0 && (len(s.Only) == 0 || slices.Contains(s.Only, c.Name)) {
+		if c.Missing == nil && c.Command != nil && len(c.Only) == 0 && c.Link == s.Link && (len(s.Only) == 0 || slices.Contains(s.Only, c.Name)) {
 			cast = append(cast, c)
 		}
 	}
 	found := make([]Recovery, len(cast))
 	errs := make([]error, len(cast))
 	play := func(i int) {
-		found[i], errs[i] = r.play(ctx, cast[i], s, fmt.Sprintf("%s:%s:%s:%d", r.prefix, cast[i].Name, strings.ReplaceAll(s.Kind, " ", "-"), s.Waiters))
+		found[i], errs[i] = r.play(ctx, cast[i], s, fmt.Sprintf("%s:%s:%s:%d", r.prefix, cast[i].Name, strings.ReplaceAll(s.Kind+at(s.Link), " ", "-"), s.Waiters))
 	}
 	// Where all that happens is that leases and sessions run out, all wait for theirs at once.
 	var waits []int
@@ -138,6 +142,9 @@ func (r *runner) play(ctx context.Context, c Contender, s Scene, name string) (R
 		s.Times = 1
 	}
 	found := Recovery{Contender: c.Name, Scene: s, Within: true}
+	if s.Kind == DeadHolder {
+		found.Lease = c.Lease
+	}
 	var took []float64
 	for i := 0; i < s.Times && found.Within && (i == 0 || !r.past(1)); i++ {
 		before, err := r.observer.slowest(ctx)

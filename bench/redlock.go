@@ -50,9 +50,9 @@ func (n Nodes) Addrs() (addrs []string) {
 	return addrs
 }
 
-// Options lead to the nodes.
-func (n Nodes) Options() (options []rueidis.ClientOption) {
-	for _, addr := range n.Addrs() {
+// Options lead to servers, one to each.
+func Options(addrs []string) (options []rueidis.ClientOption) {
+	for _, addr := range addrs {
 		options = append(options, rueidis.ClientOption{InitAddress: []string{addr}})
 	}
 	return options

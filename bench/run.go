@@ -25,6 +25,8 @@ type Config struct {
 	Contenders []Contender
 	// Redis is the server on which the floors are measured and whose counters are read.
 	Redis rueidis.ClientOption
+	// Far leads to that server by links: floors of works that have one are measured by it.
+	Far map[string]rueidis.ClientOption
 	// Restart starts that server anew, at the same address; nil where it is somebody else's.
 	Restart func() error
 	Works   []Work
@@ -161,7 +163,7 @@ func Run(ctx context.Context, c Config) (report Report, err error) {
 		return report, err
 	}
 	for _, c := range r.Contenders {
-		if c.Missing != nil {
+		if c.Missing != nil && c.Link == "" {
 			if err := r.missing(c, "", c.Missing); err != nil {
 				return report, err
 			}
@@ -375,7 +377,11 @@ func (f openFloors) close() {
 func (r *runner) openFloors(ctx context.Context, w Work) (open openFloors, err error) {
 	err = labelled(ctx, "floor", func(ctx context.Context) error {
 		for _, kind := range w.floors() {
-			f, err := r.open(ctx, r.Redis, kind, fmt.Sprintf("%s:%v:%s", r.prefix, w, kind.name))
+			redis := r.Redis
+			if w.Link != "" {
+				redis = r.Far[w.Link]
+			}
+			f, err := r.open(ctx, redis, kind, fmt.Sprintf("%s:%v:%s", r.prefix, w, kind.name))
 			if err != nil {
 				open.close()
 				return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -195,6 +196,27 @@ func TestPairsAreOfTheOwnLock(t *testing.T) {
 	}
 	require.ElementsMatch(t, want, got)
 	require.False(t, len(alone) != 1 || alone[0].Kind != KindLatch, "%v have no mutex to compare with, want the latch", alone)
+}
+
+// A link is the same for both locks of a pair, except where the wire itself is measured.
+func TestPairsOverANetworkHaveTheSameLink(t *testing.T) {
+	var cast []Contender
+	for _, link := range []string{"", "0s", "1ms"} {
+		for _, c := range []Contender{{Name: "own", Ours: true}, {Name: "unlock", Ours: true, Background: true}, {Name: "rival"}} {
+			c.Link = link
+			cast = append(cast, c)
+		}
+	}
+	works := Standard([]int{8})[:1]
+	var got []string
+	for _, p := range LinkedPairs(cast, works, []string{"0s", "1ms"}) {
+		require.Equal(t, p.Own.Link, p.OwnWork.Link)
+		require.Equal(t, p.Other.Link, p.OtherWork.Link)
+		got = append(got, fmt.Sprintf("%s %v, %s %v", p.Own.Name, p.OwnWork, p.Other.Name, p.OtherWork))
+	}
+	require.Equal(t, []string{
+		"own W1, own W1 at 0s", "unlock W1, unlock W1 at 0s", "own W1 at 1ms, unlock W1 at 1ms", "own W1 at 1ms, rival W1 at 1ms",
+	}, got)
 }
 
 func TestALockIsComparedWithWhatItReplaces(t *testing.T) {

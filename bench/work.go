@@ -31,6 +31,9 @@ type Work struct {
 	// Arrival is how many calls arrive in a second, whatever became of those before; 0 where each worker calls
 	// again as soon as it has released.
 	Arrival float64 `json:"arrival,omitempty"`
+	// Link is the delay each way between clients and servers, such as 250us; empty where there is nothing between them. See
+	// package network.
+	Link string `json:"link,omitempty"`
 }
 
 // String names the work as tables do: W4 C=8.
@@ -45,7 +48,27 @@ func (w Work) String() string {
 	if w.Arrival > 0 {
 		name += fmt.Sprintf(" %g/s", w.Arrival)
 	}
-	return name
+	return name + at(w.Link)
+}
+
+// at is where there is a link.
+func at(link string) string {
+	if link == "" {
+		return ""
+	}
+	return " at " + link
+}
+
+// LinkOf is how a delay is named.
+func LinkOf(delay time.Duration) string { return strings.Replace(delay.String(), "µ", "u", 1) }
+
+// Over are the works with a link.
+func Over(link string, works []Work) []Work {
+	works = slices.Clone(works)
+	for i := range works {
+		works[i].Link = link
+	}
+	return works
 }
 
 // contended tells whether several workers want one lock.

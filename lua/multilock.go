@@ -2,6 +2,7 @@ package lua
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/redis/rueidis"
 
@@ -14,8 +15,13 @@ var (
 	MultiEnd = load("multilock/end")
 )
 
-// DecodeAll reads the replies of a script for several locks. A single one stands for all: the script came late.
+// DecodeAll reads the replies of a script for several locks. A number is the same reply for each. A list of a status and a time
+// alone says that the script came late.
 func (s *Script) DecodeAll(res rueidis.RedisResult, locks int) ([]wire.Reply, error) {
+	if m, err := res.ToMessage(); err == nil && m.IsInt64() {
+		r, err := s.Decode(res)
+		return slices.Repeat([]wire.Reply{r}, locks), err
+	}
 	fields, err := res.ToArray()
 	if err != nil {
 		return nil, err

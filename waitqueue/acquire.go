@@ -45,14 +45,18 @@ func obtain(ctx context.Context, q Queue, mode string, from *lua.Transit) (*leas
 	if l, err := q.ready(ctx); l != nil || err != nil {
 		return l, 0, err
 	}
-	w, err := q.begin(ctx, mode)
+	w := q.newWait(ctx, mode)
+	w.from, w.ticket.Inherits = from, from != nil // Until the answer says.
+	x, err := w.register()
 	if err != nil {
 		return nil, 0, err
 	}
-	w.from, w.ticket.Inherits = from, from != nil // Until the answer says.
-	l, err := w.toTheEnd()
-	if err != nil {
-		return nil, 0, err
+	do := w.nextLocked(x, false, false) // It has just begun.
+	w.entry.end(x)
+	w.ticket.teller.Asked(ctx)
+	l, err := w.toTheEnd(do)
+	if err != nil || mode != wire.Drain {
+		return l, 0, err
 	}
 	w.entry.mu.Lock()
 	defer w.entry.mu.Unlock()
@@ -79,30 +83,51 @@ type wait struct {
 
 // begin makes the ticket of a call, and makes it known before anything is sent (R8).
 func (q Queue) begin(ctx context.Context, mode string) (*wait, error) {
-	t := q.newTicket(ctx)
-	t.Begun, t.Try = time.Now(), mode != wire.Wait
-	t.Deadline, _ = ctx.Deadline()
-	if err := q.register(t); err != nil {
+	w := q.newWait(ctx, mode)
+	x, err := w.register()
+	if err != nil {
 		return nil, err
 	}
-	t.teller.Asked(ctx)
-	return &wait{ticket: t, ctx: ctx, mode: mode}, nil
+	w.entry.end(x)
+	w.ticket.teller.Asked(ctx)
+	return w, nil
 }
 
-// newTicket makes the ticket of one call, for the owner that its context names if holds can be entered.
-func (q Queue) newTicket(ctx context.Context) *ticket {
-	var t *ticket
-	var room *notify.Teller
-	if q.client.notifier == nil || q.terms.Untold {
-		t = &ticket{}
-	} else { // What tells of it is of the same allocation.
-		both := &struct {
-			ticket ticket
-			teller notify.Teller
-		}{}
-		t, room = &both.ticket, &both.teller
+// register makes the ticket of a call known, as part of an input that the caller goes on with and ends.
+func (w *wait) register() (*turn, error) {
+	t := w.ticket
+	t.Try = w.mode != wire.Wait
+	t.Deadline, _ = w.ctx.Deadline()
+	x, err := t.queue.register(t)
+	if err == nil {
+		t.Begun = x.Now
 	}
-	t.queue, t.Owner = q.binding, t
+	return x, err
+}
+
+// newWait makes a call and its ticket, for the owner that its context names if holds can be entered. Both are one allocation,
+// with what tells of the call if somebody looks.
+func (q Queue) newWait(ctx context.Context, mode string) *wait {
+	type call struct {
+		wait
+		own ticket
+	}
+	if q.client.notifier == nil || q.terms.Untold {
+		c := &call{}
+		c.wait = wait{ticket: q.init(ctx, &c.own, nil), ctx: ctx, mode: mode}
+		return &c.wait
+	}
+	c := &struct {
+		call
+		teller notify.Teller
+	}{}
+	c.wait = wait{ticket: q.init(ctx, &c.own, &c.teller), ctx: ctx, mode: mode}
+	return &c.wait
+}
+
+// init fills in the ticket of a call. room is for what tells of it.
+func (q *binding) init(ctx context.Context, t *ticket, room *notify.Teller) *ticket {
+	t.queue, t.Owner = q, t
 	q.newCaller(&t.caller, room, &t.Call)
 	t.Options, t.Arrival, t.Limit, t.Joint = &q.asks, q.terms.Arrival, q.terms.QueueLimit, q.joint
 	if q.nesting == Reenters {
@@ -112,10 +137,10 @@ func (q Queue) newTicket(ctx context.Context) *ticket {
 	return t
 }
 
-// toTheEnd runs a wait. Without a hold it begins the release of the ticket. It waits for the reply only if too few
-// replicas knew of the hold.
-func (w *wait) toTheEnd() (*lease.Lease, error) {
-	l, err := w.run()
+// toTheEnd runs a wait, from the step that it has come to. Without a hold it begins the release of the ticket. It waits for
+// the reply only if too few replicas knew of the hold.
+func (w *wait) toTheEnd(do plan) (*lease.Lease, error) {
+	l, err := w.run(do)
 	if err != nil || w.joined {
 		w.finish()
 		w.ended(err)
@@ -155,13 +180,15 @@ type plan struct {
 	lease *lease.Lease    // for Take: what was taken; nil if it was not
 }
 
-// run does what the core says until the call holds or cannot.
-func (w *wait) run() (*lease.Lease, error) {
+// run does what the core says until the call holds or cannot. do is the first step, which has begun, or the zero plan.
+func (w *wait) run(do plan) (*lease.Lease, error) {
 	e := w.entry
 	if err := e.enter(w.ctx); err != nil {
+		if do.ask != nil {
+			w.unsent()
+		}
 		return nil, w.failed(err)
 	}
-	var do plan
 	for alone := false; ; {
 		if do.Do == core.Go {
 			ended := w.ctx.Err() != nil

@@ -179,13 +179,11 @@ func TestAnAskWithoutABoundIsWhatItAlwaysWas(t *testing.T) {
 	kind := byte(wire.Permit)
 	ask := func(p *lua.Protocol, terms Terms, extras ...string) (*ask, string) {
 		q := c.Queue(p, "name", terms).For(kind, 1).Says(nil, extras...)
-		tk := q.newTicket(t.Context())
-		require.NoError(t, q.register(tk))
-		w := &wait{ticket: tk, ctx: t.Context(), mode: wire.Wait}
+		w := must.Got(q.begin(t.Context(), wire.Wait))(t)
 		a := w.prepare()
-		text := tk.Text
+		text := w.Text
 		w.unsent()
-		tk.Clean = true
+		w.Clean = true
 		w.finish()
 		return a, text
 	}

@@ -232,7 +232,7 @@ func (f *follower) ask() (*lease.Lease, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
-	return f.toTheEnd()
+	return f.toTheEnd(plan{})
 }
 
 // enter makes the call known, before it asks. A call that is late, because it has waited for others, has the place of the
@@ -245,9 +245,12 @@ func (f *follower) enter(late bool) {
 	if now, ok := f.queue.client.servers.NodeOf(f.queue.keys.Lock).Clock.Steady(); ok && late {
 		t.Arrival = now.Add(-time.Since(f.begun)).UnixMicro() - f.queue.terms.headStart()
 	}
-	if err := f.queue.register(t); err != nil {
+	x, err := f.queue.register(t)
+	if err != nil {
 		f.err = f.unasked(err)
+		return
 	}
+	t.entry.end(x)
 }
 
 // A lent hold is one that the calls of a cohort use, one after the other. It has a lease of its own, which no call sees,
@@ -416,7 +419,7 @@ func (c *claim) tells() {
 // named returns the ticket of the claim, which it makes if there is none.
 func (c *claim) named() *ticket {
 	if c.ticket == nil {
-		c.ticket = c.queue.newTicket(c.ctx)
+		c.ticket = c.queue.newWait(c.ctx, c.mode).ticket
 		c.ticket.Begun = c.begun
 	}
 	return c.ticket

@@ -27,8 +27,9 @@ type hold struct {
 	first  share    // the lease of the call that got the hold
 	more   []*share // of calls that entered it again
 
+	lease    keeper.Keeper // of the first
 	entry    timers.Timer
-	long     timers.Timer   // of telling that it lasts for longer than it should
+	long     *timers.Timer  // of telling that it lasts for longer than it should; nil before it is set
 	listener conn.Listener  // that was asked to hear of a release by force; nil before that; guarded by act
 	teller   *notify.Teller // of the call that uses it; nil: nobody looks
 	stall    *keeper.Stall
@@ -117,8 +118,8 @@ func (h *hold) do(x *turn, f *core.Effect) {
 		c.servers.Timers.Before(&h.entry, f.At)
 	case core.StopHold:
 		c.servers.Timers.Remove(&h.entry)
-		if h.long.Target != nil {
-			c.servers.Timers.Remove(&h.long)
+		if h.long != nil {
+			c.servers.Timers.Remove(h.long)
 		}
 		if h.listener != nil {
 			h.listener.Leave()
@@ -270,10 +271,10 @@ func (h *hold) remind(now time.Time) {
 		return
 	}
 	if left, wanted := h.teller.Holds(h.UseToken, now.Sub(h.Since)); wanted {
-		if h.long.Target == nil {
-			h.long.Target = timers.Func(h.tellLong)
+		if h.long == nil {
+			h.long = &timers.Timer{Target: timers.Func(h.tellLong)}
 		}
-		h.ticket.entry.client.servers.Timers.Before(&h.long, now.Add(left))
+		h.ticket.entry.client.servers.Timers.Before(h.long, now.Add(left))
 	}
 }
 

@@ -57,33 +57,32 @@ func (e *lockEntry) do(x *turn, f *core.Effect) {
 
 func ticketOf(c *core.Call) *ticket { return c.Owner.(*ticket) }
 
-// register makes the ticket of a call known.
-func (q Queue) register(t *ticket) error {
+// register makes the ticket of a call known, as part of an input that the caller ends.
+func (q *binding) register(t *ticket) (*turn, error) {
 	c := q.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing {
-		return lease.ErrClosed
+		return nil, lease.ErrClosed
 	}
 	e := q.entryLocked()
 	t.entry = e
 	if wire.TicketClient(t.Text) != e.id { // The client has drawn another identity since.
 		t.Named(e.id, c.numbers.Add(1), c.opts.GrantLease)
 	}
-	e.mu.Lock()
-	e.lock.Register(&t.Ticket)
-	e.mu.Unlock()
 	if q.terms.History > 0 {
 		e.history.Store(int32(q.terms.History))
 	}
-	return nil
+	x := e.begin()
+	e.lock.Register(&t.Ticket)
+	return x, nil
 }
 
 // entryLocked returns the entry of a queue, which it makes if there is none. The caller has the lock of the client.
-func (q Queue) entryLocked() *lockEntry {
+func (q *binding) entryLocked() *lockEntry {
 	e, _ := q.client.entries[q.keys.Entry].(*lockEntry)
 	if e == nil {
-		e = newLockEntry(q.client, q.binding)
+		e = newLockEntry(q.client, q)
 		q.client.useLocked(e)
 	}
 	return e

@@ -200,7 +200,7 @@ func (m *multi) goOn(p *part) {
 
 // alone waits for a part.
 func (m *multi) alone(p *part) {
-	p.Lease, p.Err = p.toTheEnd()
+	p.Lease, p.Err = p.toTheEnd(plan{})
 	m.ended <- p
 }
 

@@ -110,16 +110,16 @@ func ownerOf(ctx context.Context) string {
 
 // grant makes a lease on the hold. Both mu and act are held.
 func (h *hold) grant(ctx context.Context, sh *share, q *binding, waited time.Duration) *lease.Lease {
-	sh.hold, sh.kind = h, q.asks.Kind
-	sh.keeper = keeper.New(ctx, keeper.Terms{
-		Name: names.Label(q.name), Token: h.Token, Until: keeper.Until(h.Lasts), Waited: waited, Release: sh.release, Unlock: sh.unlock,
-		Engine: sh, Key: q.held, Shared: q.terms.Shared, Stall: h.stall,
-	})
+	sh.hold, sh.kind, sh.keeper = h, q.asks.Kind, &h.lease
 	if sh != &h.first {
+		sh.keeper = new(keeper.Keeper)
 		sh.at = len(h.more)
 		h.more = append(h.more, sh)
 	}
-	return (*lease.Lease)(sh.keeper)
+	return (*lease.Lease)(sh.keeper.Init(ctx, keeper.Terms{
+		Name: names.Label(q.name), Token: h.Token, Until: keeper.Until(h.Lasts), Waited: waited,
+		Engine: sh, Key: q.held, Shared: q.terms.Shared, Stall: h.stall,
+	}))
 }
 
 // leave takes a lease off that is not the last one. Both mu and act are held.
@@ -201,8 +201,8 @@ func (e *lockEntry) reenter(ctx context.Context, h *hold, q *binding) (l *lease.
 	return l, err
 }
 
-// release is what Release of a lease does, once. The lease's context has ended.
-func (sh *share) release(ctx context.Context) error {
+// ReleaseHold is what Release of a lease does, once. The lease's context has ended.
+func (sh *share) ReleaseHold(ctx context.Context) error {
 	ended := ctx.Err() != nil
 	return sh.finish(ctx, sh.takeOff(ended), ended)
 }

@@ -149,8 +149,9 @@ func (w *wait) fail(err error) {
 }
 
 // askSlot asks for parts of one slot in one script, and repeats it until there is an answer, as a call for one name does.
-// If not all are free, a second script takes the free ones, and a place in the queues of the rest. Without an answer each
-// part learns by itself why its wait has ended.
+// If not all are free, it takes the free ones, and a place in the queues of the rest. For that a client has to be subscribed for
+// all: until then its first script is a try, which takes all or none. Without an answer each part learns by itself why its wait
+// has ended.
 func (m *multi) askSlot(parts []*part) {
 	err := m.askTogether(parts)
 	m.tried <- true
@@ -164,8 +165,11 @@ func (m *multi) askSlot(parts []*part) {
 
 // askTogether does so, and returns why the call fails, if it does.
 func (m *multi) askTogether(parts []*part) error {
-	failed := false
-	for mode := wire.Try; len(parts) > 0 && m.waits.Err() == nil; {
+	failed, mode := false, wire.Try
+	if !m.core.Try && !slices.ContainsFunc(parts, (*part).deaf) {
+		mode = wire.Wait
+	}
+	for len(parts) > 0 && m.waits.Err() == nil {
 		busy, late, err := askOnce(m.waits, parts, mode)
 		switch {
 		case m.waits.Err() != nil:
@@ -192,6 +196,13 @@ func (m *multi) askTogether(parts []*part) error {
 		}
 	}
 	return nil
+}
+
+// deaf reports whether the client is not subscribed for the name of a part.
+func (p *part) deaf() bool {
+	p.entry.mu.Lock()
+	defer p.entry.mu.Unlock()
+	return !p.entry.lock.Subscribed()
 }
 
 // askOnce sends one script for all parts that no message has granted first, and takes in the answers. busy says who has
@@ -241,6 +252,7 @@ func askOnce(ctx context.Context, parts []*part, mode string) (busy error, late 
 			r = replies[0]
 		case err == nil:
 			r = replies[i]
+			r.Complete(p.ticket.Lease, 0)
 		}
 		if late || r.Status == wire.Busy {
 			p.asked = time.Time{} // Redis has nothing of it.

@@ -24,9 +24,9 @@ import (
 func standing(t *testing.T, s *redistest.Embedded, c *Client, name string) *ticket {
 	t.Helper()
 	q := queueOf(c, name)
-	w := q.newTicket(t.Context())
-	require.NoError(t, q.register(w))
-	at := w.entry
+	call, err := q.begin(t.Context(), wire.Wait)
+	require.NoError(t, err)
+	w, at := call.ticket, call.entry
 	arrival := time.Now().UnixMicro()
 	now := fmt.Sprint(arrival)
 	owner := wire.Ticket{Client: "other", Number: 1, Kind: wire.Exclusive, Permits: 1, Lease: 10 * time.Hour, Grant: time.Second}

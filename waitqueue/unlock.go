@@ -38,10 +38,10 @@ func (d *sender) sticks() <-chan struct{} {
 	return d.stuck
 }
 
-// unlock is what Unlock of a lease does, once. The lease's context has ended.
-func (sh *share) unlock() {
+// UnlockHold is what Unlock of a lease does, once. The lease's context has ended.
+func (sh *share) UnlockHold() {
 	switch c := sh.hold.ticket.entry.client; {
-	case c.servers.Doubtful() && c.servers.Spawn(func() { _ = sh.release(context.Background()) }): // Which overtakes.
+	case c.servers.Doubtful() && c.servers.Spawn(func() { _ = sh.ReleaseHold(context.Background()) }): // Which overtakes.
 	case sh.takeOff(true).lower:
 		sh.hold.lowerAlone()
 	}

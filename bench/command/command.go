@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -20,6 +21,9 @@ import (
 type Tools struct {
 	// Contenders makes those of the given names, all if there are none, on a Redis, and what stops their servers.
 	Contenders func(ctx context.Context, redis rueidis.ClientOption, names []string) (cast []bench.Contender, about map[string]string, stop func(), err error)
+	// Far makes them as well by wires with those delays, and what leads to the Redis by each; nil where there are none.
+	Far func(ctx context.Context, redis rueidis.ClientOption, names []string, delays []time.Duration) (
+		cast []bench.Contender, by map[string]rueidis.ClientOption, about map[string]string, stop func(), err error)
 	// Agent is the driver for a process that was started for one; nil where there are no such processes.
 	Agent func(name string) (bench.Driver, error)
 	// Nodes is the lock of others on several servers, by their addresses; nil where there is none.

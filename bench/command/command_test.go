@@ -79,9 +79,10 @@ func TestARunLeavesItsPages(t *testing.T) {
 	require.Contains(t, out, "W4 C=2")
 	page := must.Got(os.ReadFile(docs))(t)
 	require.Contains(t, string(page), "other 1.2.3")
-	require.Contains(t, string(page), "| headwaiter | 50 |", "the crowd")
+	require.NotContains(t, string(page), "| headwaiter | 50 |", "the crowd is in the report alone")
+	require.Contains(t, string(must.Got(os.ReadFile(filepath.Join(dir, "out/report.md")))(t)), "| headwaiter | 50 |")
 	for _, name := range []string{
-		"out/results.jsonl", "out/report.md", "out/pictures/queue.svg", "docs/queue.svg",
+		"out/results.jsonl", "out/report.md", "out/pictures/queue.svg", "docs/fairness.svg",
 	} {
 		require.FileExists(t, filepath.Join(dir, name))
 	}
@@ -147,7 +148,8 @@ func TestPairsLeaveTheirPageAndCompareAsEqual(t *testing.T) {
 	_, err := runBench(t, pairs(), "-pairs", "-work", "W1,W2,W3,W4,R1,L1", "-clients", "2", "-rounds", "14", "-slice", "20ms", "-floor-slice", "10ms",
 		"-out", filepath.Join(dir, "out"), "-docs", docs, "-fill", other)
 	require.NoError(t, err)
-	page := must.Got(os.ReadFile(docs))(t)
+	require.Contains(t, string(must.Got(os.ReadFile(docs))(t)), "| W3 | headwaiter-cohort-64 | W3 |")
+	page := must.Got(os.ReadFile(filepath.Join(dir, "out/report.md")))(t)
 	for _, want := range []string{"Two locks run in turn", "## Above the bare protocol", "| W3 | headwaiter-cohort-64 | W3 |", "| W4 C=2 | headwaiter-multilock-3 |", "| R1 | reentrant | W1 |", "| L1 C=50 | headwaiter |"} {
 		require.Contains(t, string(page), want)
 	}
@@ -229,6 +231,8 @@ func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 		{"-work", "W10"}, {"-clients", "1"}, {"-rounds", "0"}, {"-slice", "-1s"}, {"surplus"}, {"-crowd", "x", "-work", "W7"},
 		{"-rounds", "1", "-standard"}, {"report"}, {"compare", "one"}, {"agent", "x"},
 		{"-pairs", "-rounds", "6"}, {"-docs", "page.md"}, {"-fill", "page.md"},
+		{"-delay", "soon", "-rounds", "7"}, {"-delay", "2s", "-rounds", "7"}, {"-delay", "1ms"},
+		{"-delay", "1ms", "-rounds", "7", "-redis", "redis://127.0.0.1:1"}, {"-delay", "1ms", "-rounds", "7", "-work", "W1"},
 	} {
 		_, err := runBench(t, tools(nil), args...)
 		require.Error(t, err, args)
@@ -277,6 +281,18 @@ func TestTheStandardSetStandsForItsFlags(t *testing.T) {
 	require.Len(t, s.scenes, 6)
 	require.NotEmpty(t, s.crowds)
 	require.NotEmpty(t, s.holds)
+}
+
+func TestOverANetworkOnlyTheDeadArePlayed(t *testing.T) {
+	s, err := parse([]string{"-delay", "0,250us,1ms", "-rounds", "7", "-work", "W1,W5,W6", "-dead", "2"}, nil, io.Discard)
+	require.NoError(t, err)
+	require.True(t, s.pairs)
+	require.Len(t, s.delays, 3)
+	var scenes []string
+	for _, scene := range s.scenes {
+		scenes = append(scenes, scene.String())
+	}
+	require.Equal(t, []string{"2 dead waiters at 250us", "dead holder at 250us", "2 dead waiters at 1ms", "dead holder at 1ms"}, scenes)
 }
 
 func TestTwoBuildsAreComparedInProcessesOfBoth(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/headwaiter/headwaiter/bench"
 )
 
@@ -33,6 +35,8 @@ type settings struct {
 	pin               bool
 	pairs             bool
 	against           string
+	delays            []time.Duration
+	far               map[string]rueidis.ClientOption // by each delay, when it is there
 	progress          bool
 }
 
@@ -40,7 +44,7 @@ type settings struct {
 type flags struct {
 	settings
 	work, clients, crowd, hold, lock string
-	died, fills                      string
+	died, fills, delay               string
 	held                             time.Duration
 	arrival                          float64
 	processes                        bool
@@ -71,6 +75,7 @@ func (f *flags) define(set *flag.FlagSet, standard []string) {
 	set.BoolVar(&f.scripts, "scripts", false, "let the server write down every script, and tell what each took of it: to look, not to compare")
 	set.BoolVar(&f.pairs, "pairs", false, "compare the first lock with each other one in turn, within rounds: A B B A between two floors")
 	set.StringVar(&f.against, "against", "", "compare the first lock in pairs with the lock of another build of this program, each in a process of its own; says whether it has become slower")
+	set.StringVar(&f.delay, "delay", "", "compare in pairs over a network that takes so long each way, or several, such as 0,250us,1ms: works W1, W4, W5 and W6. With 0 the wire alone is measured")
 	set.BoolVar(&f.restless, "restless", false, "let rounds count though a floor moved by more than a third, and say nothing of the order of calls: to try things, not to compare")
 	set.BoolVar(&f.pin, "pin", false, "give servers that are started here one half of the CPUs and clients the other (Linux): figures are steadier")
 	set.BoolVar(&f.progress, "progress", true, "tell each round on standard error")
@@ -93,7 +98,7 @@ func parse(args, standard []string, log io.Writer) (settings, error) {
 	if err := set.Parse(args); err != nil {
 		return f.settings, err
 	}
-	f.pairs = f.pairs || f.against != ""
+	f.pairs = f.pairs || f.against+f.delay != ""
 	switch {
 	case f.standard:
 		return f.settings, errors.New("bench: -standard must be the first flag")
@@ -101,6 +106,8 @@ func parse(args, standard []string, log io.Writer) (settings, error) {
 		return f.settings, errors.New("bench: -pin is for servers that are started here, and -redis names one that runs")
 	case f.out == "" && f.docs+f.fills != "":
 		return f.settings, errors.New("bench: -docs and -fill are made of what -out keeps")
+	case f.delay != "" && f.against+f.redis != "":
+		return f.settings, errors.New("bench: -delay is for servers and locks of this program")
 	case f.pairs && f.rounds < bench.LeastRounds:
 		return f.settings, fmt.Errorf("bench: -pairs wants %d rounds at least", bench.LeastRounds)
 	case set.NArg() > 0:
@@ -186,6 +193,9 @@ func (f *flags) choose() error {
 			f.settings.holds = append(f.settings.holds, bench.UsualKeeping(n))
 		}
 	}
+	if err := f.network(); err != nil {
+		return err
+	}
 	works := bench.Standard(clients)
 	if !measured {
 		works = slices.Concat(works, bench.FamilyWorks(), bench.RedlockWorks())
@@ -205,6 +215,27 @@ func (f *flags) choose() error {
 				w.Processes = w.Clients
 			}
 		}
+	}
+	return nil
+}
+
+// network reads the delays, and lets the scenes be played with each.
+func (f *flags) network() error {
+	var scenes []bench.Scene
+	for _, word := range parseList(f.delay) {
+		delay, err := time.ParseDuration(word)
+		if err != nil || delay < 0 || delay > longestHold {
+			return fmt.Errorf("bench: -delay: %q is no time from 0 to %v", word, longestHold)
+		}
+		f.delays = append(f.delays, delay)
+		for _, s := range f.scenes {
+			if s.Link = bench.LinkOf(delay); delay > 0 && (s.Kind == bench.DeadWaiters || s.Kind == bench.DeadHolder) {
+				scenes = append(scenes, s)
+			}
+		}
+	}
+	if f.delay != "" {
+		f.scenes = scenes
 	}
 	return nil
 }

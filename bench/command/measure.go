@@ -16,6 +16,7 @@ import (
 	"github.com/headwaiter/headwaiter/bench"
 	"github.com/headwaiter/headwaiter/bench/compare"
 	"github.com/headwaiter/headwaiter/bench/drivers"
+	"github.com/headwaiter/headwaiter/bench/network"
 	"github.com/headwaiter/headwaiter/internal/conn"
 )
 
@@ -49,7 +50,7 @@ func measure(ctx context.Context, tools Tools, args []string, out, log io.Writer
 	defer func() { err = errors.Join(err, stopProfiles()) }()
 	config := bench.Config{
 		Contenders: cast, Redis: option, Restart: restart, Works: s.works, Rounds: s.rounds, Slice: s.slice, FloorSlice: s.floorSlice,
-		Scenes: s.scenes, Crowds: s.crowds, Holds: s.holds, Restless: s.restless, Within: s.within, About: about, Log: logger(s.progress, log),
+		Far: s.far, Scenes: s.scenes, Crowds: s.crowds, Holds: s.holds, Restless: s.restless, Within: s.within, About: about, Log: logger(s.progress, log),
 	}
 	if s.scripts {
 		config.ScriptName = drivers.ScriptName
@@ -57,15 +58,15 @@ func measure(ctx context.Context, tools Tools, args []string, out, log io.Writer
 	stopNodes := func() {}
 	err = placed.among(func() error {
 		end, err := s.nodes(ctx, tools, &config)
-		if err == nil {
+		if end != nil {
 			stopNodes = end
 		}
 		return err
 	})
+	defer func() { stopNodes() }()
 	if err != nil {
 		return err
 	}
-	defer stopNodes()
 	results, close, err := s.results(out)
 	if err != nil {
 		return err
@@ -122,9 +123,18 @@ func (s *settings) engines(ctx context.Context, tools Tools, placed *placement) 
 		if again != nil {
 			restart = func() error { return placed.among(again) }
 		}
-		chosen, facts, end, err := tools.Contenders(ctx, option, s.locks)
+		var facts map[string]string
+		var stopped func()
+		switch {
+		case len(s.delays) == 0:
+			cast, facts, stopped, err = tools.Contenders(ctx, option, s.locks)
+		case tools.Far == nil:
+			err = errors.New("bench: -delay: the program with other locks has it: bench/rivals/cmd/bench")
+		default:
+			cast, s.far, facts, stopped, err = tools.Far(ctx, option, s.locks, s.delays)
+		}
 		if err == nil {
-			cast, about, stopCast = chosen, facts, end
+			about, stopCast = facts, stopped
 		}
 		return err
 	})
@@ -184,23 +194,61 @@ func (s *settings) nodes(ctx context.Context, tools Tools, config *bench.Config)
 	if err != nil {
 		return nil, err
 	}
+	stop = nodes.Stop
 	if len(nodes) > 0 {
-		own := bench.NewContender(drivers.Redlock{Headwaiter: drivers.Headwaiter{Redis: config.Redis}, Nodes: nodes.Options()})
+		own := bench.NewContender(drivers.Redlock{Headwaiter: drivers.Headwaiter{Redis: config.Redis}, Nodes: bench.Options(nodes.Addrs())})
 		own.Fair, own.Ours = true, true
 		if s.pairs {
-			own.Name, own.About, own.Only = "headwaiter-redlock-5", "redlock on five nodes", []string{"R5"}
-			config.Contenders = append(config.Contenders, own)
-			if tools.Nodes != nil {
-				config.Contenders = append(config.Contenders, tools.Nodes(nodes.Addrs()))
+			if stop, err = s.paired(tools, nodes, config); err != nil {
+				return stop, err
 			}
 		} else {
 			config.Contenders = []bench.Contender{own}
 		}
 	}
-	if s.pairs {
+	switch {
+	case len(s.delays) > 0:
+		var links []string
+		for _, delay := range s.delays {
+			links = append(links, bench.LinkOf(delay))
+		}
+		config.Pairs, config.Works = bench.LinkedPairs(config.Contenders, s.works, links), nil
+	case s.pairs:
 		config.Pairs, config.Works = bench.Pairs(config.Contenders, s.works)
 	}
-	return nodes.Stop, nil
+	return stop, nil
+}
+
+// paired lets the locks on several nodes take part, by each wire too.
+func (s *settings) paired(tools Tools, nodes bench.Nodes, config *bench.Config) (stop func(), err error) {
+	add := func(link string, redis rueidis.ClientOption, addrs []string) {
+		own := bench.NewContender(drivers.Redlock{Headwaiter: drivers.Headwaiter{Redis: redis}, Nodes: bench.Options(addrs)})
+		own.Fair, own.Ours, own.Link = true, true, link
+		own.Name, own.About, own.Only = "headwaiter-redlock-5", "redlock on five nodes", []string{"R5"}
+		config.Contenders = append(config.Contenders, own)
+		if tools.Nodes != nil {
+			other := tools.Nodes(addrs)
+			other.Link = link
+			config.Contenders = append(config.Contenders, other)
+		}
+	}
+	add("", config.Redis, nodes.Addrs())
+	var wires []*network.Process
+	stop = func() {
+		for _, w := range wires {
+			_ = w.Stop() // It was of this run alone.
+		}
+		nodes.Stop()
+	}
+	for _, delay := range s.delays {
+		wire, err := network.Start(delay, nodes.Addrs()...)
+		if err != nil {
+			return stop, err
+		}
+		wires = append(wires, wire)
+		add(bench.LinkOf(delay), s.far[bench.LinkOf(delay)], wire.Addrs)
+	}
+	return stop, nil
 }
 
 // server returns the option for the server at the URL, or for one that it starts, restart starts anew and stop ends.

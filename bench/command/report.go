@@ -33,7 +33,7 @@ func pages(results []string, out, docs string, fill []string) error {
 		return err
 	}
 	folder := strings.TrimSuffix(docs, filepath.Ext(docs))
-	return errors.Join(report.MarkdownFile(docs, r, filepath.Base(folder)), picture.Write(charts, folder))
+	return errors.Join(report.PageFile(docs, r, filepath.Base(folder)), picture.Write(report.Paged(r), folder))
 }
 
 const (

@@ -11,7 +11,7 @@ import (
 // alone are the works that are not compared with another lock: each next to its floor.
 func (v view) alone() Section {
 	s := Section{
-		Title: "Works by themselves",
+		Title: "Works by themselves", Detail: true,
 		Text:  []string{"Measured alone, between floors. L1: a latch for which 1,000 calls of 50 clients wait."},
 		Table: Table{Heads: []string{"work", "lock", "a second", "floor", "ratio", "hand-off p50 / p99 µs", "wait p50 / p99 µs"}},
 	}
@@ -41,8 +41,10 @@ func (v view) paired(r bench.Result) bool {
 	})
 }
 
+const locksTitle = "The locks"
+
 func (v view) contenders() Section {
-	s := Section{Title: "The locks", Table: Table{Heads: []string{"lock", "what it is"}}}
+	s := Section{Title: locksTitle, Table: Table{Heads: []string{"lock", "what it is"}}}
 	for _, c := range v.Environment.Contenders {
 		s.Table.Rows = append(s.Table.Rows, []string{c.Name, c.About})
 	}

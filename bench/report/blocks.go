@@ -32,6 +32,9 @@ func Fill(r bench.Report, pages ...string) error {
 		}
 		filled[i] = block.ReplaceAllStringFunc(string(text), func(whole string) string {
 			parts := block.FindStringSubmatch(whole)
+			if known[parts[2]] == "" {
+				return whole // It is of a run of another kind.
+			}
 			return parts[1] + known[parts[2]] + parts[4]
 		})
 	}
@@ -43,10 +46,23 @@ func Fill(r bench.Report, pages ...string) error {
 	return nil
 }
 
-// blocks are what pages can have of a run, by name.
+// blocks are what pages can have of a run, by name; empty what another kind of run fills.
 func blocks(r bench.Report) map[string]string {
 	v := view{r}
-	return map[string]string{"summary": v.summary(), "engines": v.engines(), "reached": v.reached()}
+	found := map[string]string{"summary": "", "engines": "", "reached": "", "network": "", "redlock": ""}
+	if len(v.far()) > 0 {
+		found["network"] = v.overview()
+		return found
+	}
+	source := strings.Replace(v.source(), "make bench", "make bench-redlock", 1)
+	if len(v.rivals()) > 0 {
+		found["summary"], found["engines"], found["reached"] = v.summary(), v.engines(), v.reached()
+		source = v.source()
+	}
+	if nodes := v.nodes(); len(nodes.Table.Rows) > 0 {
+		found["redlock"] = fmt.Sprintf("%s:\n\n%s", source, table(nodes.Table))
+	}
+	return found
 }
 
 // source is the run in half a sentence.

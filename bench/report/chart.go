@@ -47,8 +47,12 @@ type Point struct {
 // Charts are all that the results are enough for.
 func Charts(r bench.Report) []Chart {
 	v := view{r}
+	all := []Chart{v.rates(), v.few(), v.latencies(), v.commands(), v.processors(), v.fairness(), v.recoveries(), v.queues()}
+	if len(v.far()) > 0 {
+		all = []Chart{v.overNetwork()}
+	}
 	var found []Chart
-	for _, c := range []Chart{v.rates(), v.few(), v.latencies(), v.commands(), v.processors(), v.fairness(), v.recoveries(), v.queues()} {
+	for _, c := range all {
 		c.Series = slices.DeleteFunc(c.Series, func(s Series) bool { return len(s.Points) == 0 })
 		if len(c.Series) > 0 {
 			found = append(found, c)

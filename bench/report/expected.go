@@ -34,7 +34,7 @@ var expected = []expectation{
 // expectations set what was expected next to what came.
 func (v view) expectations() Section {
 	s := Section{
-		Title: "What was expected, and what came",
+		Title: "What was expected, and what came", Detail: true,
 		Text:  []string{"How many times as fast headwaiter is. The expectations are older than this run; they are in bench/report/expected.go."},
 		Table: Table{Heads: []string{"work", "lock", "expected", "why", "came", "which is"}},
 	}

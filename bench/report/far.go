@@ -214,7 +214,7 @@ func FarPage(name string, r bench.Report) error {
 	f := far{view{r}}
 	var b strings.Builder
 	fmt.Fprintf(&b, "# How far it goes\n\nFor operators who plan a Redis: what one server carries, what a cluster does, and what a client costs. Written by `make far`; change nothing here. "+
-		"Rates are those of one machine, whose %d cores servers and clients share. Plan with the CPU of Redis and with bytes: they depend less on what else runs.\n\n", r.Environment.CPUs)
+		"Rates are those of one machine, whose %d cores servers and clients share: plan with the CPU of Redis and with bytes.\n\n", r.Environment.CPUs)
 	for _, fact := range Facts(r.Environment) {
 		fmt.Fprintf(&b, "- %s\n", fact)
 	}
@@ -222,11 +222,10 @@ func FarPage(name string, r bench.Report) error {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", title, text)
 		markdownTable(&b, t)
 	}
-	section("What one core of Redis carries", "Redis runs commands on one core. The table has the CPU of the whole server for one call, including reading, answering and waking; 64 calls are under way at a time. "+
-		"A server that idles between requests takes up to twice as much for each. It takes less if all requests come on one connection.", f.operations())
-	section("One lock, many clients", "Rounds of few, many, many, few clients; each time new ones. Hand-offs of one lock follow each other, however many clients wait: at most "+grouped(inTurn(f.handOff(false)))+" a second by the CPU that Redis and a client take for one, in turn. Fewer than seven rounds are no verdict. With more clients only their waiting connections cost more. Rows with different intervals of the `PING` show how much.", f.throngs())
-	section("Names, waiters, clients", "A waiting client listens on a connection of its own. Each idle connection gets a `PING` every ten seconds. A waiting client polls every two seconds, less often in a long queue.", f.names())
-	section("Clusters", "A lock is on one master. Each master has equally many locks, clients and hand-offs a second. So a hand-off should cost the same with more masters, although all share the cores of one machine. A client has connections to the masters of its names. If all clients use all names, more masters do not mean fewer connections for each.", f.clusters())
+	section("What one core of Redis carries", "The CPU of the whole server for one call, with 64 calls under way at a time. Redis runs commands on one core. A server that idles between requests takes up to twice as much for each.", f.operations())
+	section("One lock, many clients", "Hand-offs of one lock follow each other, however many clients wait: at most "+grouped(inTurn(f.handOff(false)))+" a second by the CPU that Redis and a client take for one. With more clients only their waiting connections cost more. Fewer than seven rounds are no verdict.", f.throngs())
+	section("Names, waiters, clients", "A waiting client listens on its own connection, and polls every two seconds, less often in a long queue. Each idle connection gets a `PING` every ten seconds.", f.names())
+	section("Clusters", "A lock is on one master, so a hand-off costs the same with more masters. A client has connections to the masters of its names: if all clients use all names, more masters do not mean fewer connections for each.", f.clusters())
 	if len(r.Missing) > 0 {
 		missing := Table{Heads: []string{"what", "why"}}
 		for _, m := range r.Missing {

@@ -116,9 +116,8 @@ func both(c bench.Compared, figure func(bench.Turn) float64) string {
 func (v view) speeds() Section {
 	return Section{
 		Title: "Compared with other locks", Charts: []string{"hand-offs-few", "hand-offs"},
-		Text: []string{"How many times as fast headwaiter is as the lock of the row, with the interval in which the median lies with a probability of 95 %; " +
-			"then the rates of the same rounds, headwaiter's first: in W1 cycles a second of one client alone, in W4 hand-offs a second among C clients. " +
-			"More than 1 means that headwaiter is ahead; level, that the interval spans 1."},
+		Text: []string{"How many times as fast headwaiter is as the lock of the row; then the rates of the same rounds, headwaiter's first: " +
+			"in W1 cycles a second of one client alone, in W4 hand-offs a second among C clients. Level: the interval spans 1; –: not measured, or in too few rounds."},
 		Table: v.byWork(v.rivals(), func(c bench.Compared) string { return withFigures(Times(c.Speed()), both(c, rate)) }),
 	}
 }
@@ -132,9 +131,8 @@ func (v view) unlocks() Section {
 		}
 	}
 	return Section{
-		Title: "Unlock, compared with releases that nobody waits for",
-		Text: []string{"How many times as fast headwaiter is with Unlock in place of Release as a lock whose release is sent in the background too. " +
-			"Above they are compared with headwaiter's confirmed release."},
+		Title: "Unlock, compared with releases that nobody waits for", Detail: true,
+		Text:  []string{"How many times as fast headwaiter is with Unlock as a lock whose release is also sent in the background. Above, headwaiter waits for the answer of Release."},
 		Table: v.byWork(found, func(c bench.Compared) string { return withFigures(Times(c.Speed()), both(c, rate)) }),
 	}
 }
@@ -158,9 +156,8 @@ func (v view) nodes() Section {
 func (v view) kept() Section {
 	s := Section{
 		Title: "Kept between two uses",
-		Text: []string{"With WithKeep, where one client takes a lock again and again (W1) and where two clients want it by turns (W4), compared with the same lock without it in the same rounds: " +
-			"how many times as fast it is, how many times the CPU of server and clients it takes, and the cycles (W1) or hand-offs (W4) a second with it and without; all holds a second, those of the same client in a row too; " +
-			"how long the call of lock takes with it; a hand-off with it and without; and the commands of a hold with it. While two clients take turns, each uses the lock until it hears of the other."},
+		Text: []string{"The same lock with WithKeep, compared with it without, in the same rounds: one client that takes it again and again (W1), and two that want it by turns (W4). " +
+			"How many times as fast, its CPU, cycles or hand-offs a second with and without; then all holds a second, also those of the same client in a row; how long a call of lock takes with it; a hand-off with and without; and the commands of a hold."},
 		Table: Table{Heads: []string{"work", "times as fast", "its CPU", "a second", "holds a second", "lock p50 / p99 µs", "hand-off p50 µs", "commands"}},
 	}
 	for _, c := range v.Compared {
@@ -192,7 +189,7 @@ func (v view) kept() Section {
 // replacements are this project's locks on other engines against what they replace.
 func (v view) replacements() Section {
 	s := Section{
-		Title: "On other engines, compared with what is there",
+		Title: "On other engines, compared with what is there", Detail: true,
 		Text: []string{"This project's locks on etcd, ZooKeeper and Postgres, compared with the lock that the engine or its usual client offers, on the same server: how many times as fast, " +
 			"how many times the CPU of server and clients, and the cycles (W1) or hand-offs (W4) a second of the two. Each of this project's has a fencing token and a context that ends with the hold; the other has neither."},
 		Table: Table{Heads: []string{"lock", "what is there", "work", "times as fast", "its CPU", "a second"}},
@@ -208,14 +205,13 @@ func (v view) replacements() Section {
 func (v view) processing() Section {
 	var known []bench.Compared
 	for _, c := range v.rivals() {
-		if c.CPU().Rounds > 0 {
+		if c.CPU().Rounds > 0 && v.close(c.Work) {
 			known = append(known, c)
 		}
 	}
 	return Section{
 		Title: "CPU of a hand-off",
-		Text: []string{"Of the server and the clients together, in the same rounds: how many times as much headwaiter takes as the lock of the row for a cycle (W1) or a hand-off (W4), and the two in µs. " +
-			"Less than 1 means that headwaiter takes less. CPU is steadier than time on a machine that is shared."},
+		Text:  []string{"Of the server and the clients together: how many times as much headwaiter takes as the lock of the row for a cycle (W1) or a hand-off (W4), and the two in µs."},
 		Table: v.byWork(known, func(c bench.Compared) string { return withFigures(Times(c.CPU()), both(c, total)) }),
 	}
 }
@@ -238,7 +234,7 @@ func (v view) losses() Section {
 // yardstick is what this library costs above the bare protocol.
 func (v view) yardstick() Section {
 	s := Section{
-		Title: "Above the bare protocol",
+		Title: "Above the bare protocol", Detail: true,
 		Text: []string{"The same queue, tokens and grant by message with nothing around them: no API, no renewals, no checks, no repeats (bench/drivers/bare.go). " +
 			"Multiples of the bare protocol's rate, its CPU in the client and its CPU in Redis; then µs, commands and bytes of a cycle, headwaiter's first."},
 		Table: Table{Heads: []string{"work", "rate", "client CPU", "Redis CPU", "a second", "client µs", "Redis µs", "commands", "bytes in", "bytes out"}},
@@ -262,17 +258,23 @@ func (v view) yardstick() Section {
 	return s
 }
 
+// close tells whether a work is one of those that are looked at more closely: of W4 that with 8 clients, where it was measured.
+func (v view) close(w bench.Work) bool {
+	eight := func(w bench.Work) bool { return w.ID == "W4" && w.Clients == 8 }
+	return w.ID != "W4" || eight(w) || !slices.ContainsFunc(v.Compared, func(c bench.Compared) bool { return eight(c.Work) })
+}
+
 // family are the other synchronizers next to the mutex.
 func (v view) family() Section {
 	s := Section{
 		Title: "The other synchronizers",
-		Text: []string{"What is measured in each row, and a mutex in the same rounds, which is " + Own + " in the work of the third column: how many times as fast the mutex is, and how many times the CPU it takes. " +
+		Text: []string{"Each row compares a synchronizer with the mutex, in the work of the third column: how many times as fast the mutex is, and how many times the CPU it takes. " +
 			"R: reentrant. S4: a semaphore of one permit; S16: 16 permits for 64 clients. RW: 64 readers of one lock, and 64 workers with a mutex each. R5: Redlock on five servers, whose CPU is not counted. " +
 			"W3: 16 workers of one client. A multilock takes three names."},
 		Table: Table{Heads: []string{"work", "what is measured", "the mutex's work", "the mutex: times as fast", "its CPU", "a second"}},
 	}
 	for _, c := range v.Compared {
-		if c.Kind == "" && !ours(c.Contender) || c.Contender == Kept || strings.HasPrefix(c.Against, Own+"-"+bench.KindRedlock) {
+		if c.Kind == "" && !ours(c.Contender) || c.Contender == Kept || strings.HasPrefix(c.Against, Own+"-"+bench.KindRedlock) || c.Kind == "" && !v.close(c.Work) {
 			continue
 		}
 		name, cpu := c.Contender, c.CPU()

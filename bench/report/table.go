@@ -19,6 +19,7 @@ type Section struct {
 	Text   []string // paragraphs
 	Charts []string // by ID
 	Table  Table
+	Detail bool // in the report of a run, not on the page of the documentation
 }
 
 // none stands where there is no figure.
@@ -27,11 +28,15 @@ const none = "–"
 // Sections are all that the results are enough for.
 func Sections(r bench.Report) []Section {
 	v := view{r}
-	var found []Section
-	for _, s := range []Section{
+	all := []Section{
 		v.speeds(), v.losses(), v.expectations(), v.processing(), v.yardstick(), v.family(), v.nodes(), v.unlocks(), v.kept(), v.replacements(), v.uncontended(), v.latency(), v.cost(), v.fair(),
 		v.recovery(), v.crowds(), v.holds(), v.alone(), v.contenders(), v.missing(),
-	} {
+	}
+	if len(v.linked()) > 0 {
+		all = []Section{v.network(), v.above(), v.speeds(), v.losses(), v.contenders(), v.missing()}
+	}
+	var found []Section
+	for _, s := range all {
 		if len(s.Table.Rows) > 0 {
 			found = append(found, s)
 		}
@@ -41,7 +46,7 @@ func Sections(r bench.Report) []Section {
 
 func (v view) uncontended() Section {
 	s := Section{
-		Title: "Uncontended", Text: []string{"W1: one client, one worker, one lock. A cycle is a lock and its release. " +
+		Title: "Uncontended", Detail: true, Text: []string{"W1: one client, one worker, one lock. A cycle is a lock and its release. " +
 			"The ratio is to the cycle floor of the same rounds: SET NX and a compare-and-delete."},
 		Table: Table{Heads: []string{"lock", "cycles/s", "of the floor", "lock p50 / p99 µs", "release p50 / p99 µs", "commands", "bytes in / out", "Redis µs", "client µs"}},
 	}
@@ -69,7 +74,7 @@ func serverCells(f bench.Figures) []string {
 func (v view) latency() Section {
 	work := v.usual()
 	s := Section{
-		Title: "Latency, " + work, Charts: []string{"latency"},
+		Title: "Latency, " + work, Detail: true, Charts: []string{"latency"},
 		Text:  []string{"A hand-off is from just before release is called to the return of the next lock, by another client; a wait from the call of lock to its return. In ms."},
 		Table: Table{Heads: []string{"lock", "hand-off p50", "p99", "wait p50", "p99", "p99.9", "longest"}},
 	}
@@ -85,7 +90,7 @@ func (v view) latency() Section {
 func (v view) cost() Section {
 	work := v.usual()
 	s := Section{
-		Title: "Cost of a hold, " + work, Charts: []string{"commands", "cpu"},
+		Title: "Cost of a hold, " + work, Detail: true, Charts: []string{"commands", "cpu"},
 		Text: []string{"Commands count what clients send and what scripts call, of Redis alone; for other servers it is the CPU of their processes. " +
 			"A hold under contention is a hand-off for a fair lock; a lock that one client takes again and again is cheap here and hands on seldom: see the shares below."},
 		Table: Table{Heads: []string{"lock", "scripts", "commands", "bytes in / out", "Redis µs", "client µs", "objects allocated"}},
@@ -178,7 +183,7 @@ const manyWaiters = 1000
 
 func (v view) crowds() Section {
 	s := Section{
-		Title: "Cost against the length of the queue", Charts: []string{"queue"},
+		Title: "Cost against the length of the queue", Detail: true, Charts: []string{"queue"},
 		Text: []string{"W7: as many calls wait for one lock. The server's time in scripts for one that comes, one that is served and one that gives up, in µs, " +
 			"how many are served in a second, and bytes for each that waits, in Redis and in its client, where the caller's goroutine counts too, with its stack. The calls are of eight clients in turn."},
 		Table: Table{Heads: []string{"lock", "waiting", "ask µs", "hand-off µs", "leave µs", "hand-offs/s", "bytes in Redis", "in the client", "of these stack", "the library's"}},
@@ -199,7 +204,7 @@ func (v view) crowds() Section {
 
 func (v view) holds() Section {
 	s := Section{
-		Title: "Many leases",
+		Title: "Many leases", Detail: true,
 		Text: []string{"W8: one client holds as many leases of ten seconds for ten seconds; then 64 workers of it lock and release at the same time. " +
 			"How late a renewal was counts from a third of its lease. Of locks whose holds tell how long they last."},
 		Table: Table{Heads: []string{"lock", "leases", "renewals", "due", "latest ms", "least left ms", "client CPU", "Redis CPU", "lost", "cycles/s meanwhile"}},

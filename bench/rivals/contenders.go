@@ -40,9 +40,9 @@ func Contenders(s *Servers) []bench.Contender {
 		{Contender: redisson(s.Redis, "plain"), engine: ""},
 		background(rival(Rueidislock{Redis: option}, "rueidislock "+rueidisVersion+", defaults: three keys", 5*time.Second)),
 		background(rival(Rueidislock{Redis: option, Tuned: true}, "rueidislock "+rueidisVersion+", its README's setting for one server: KeyMajority 1, NoLoopTracking", 5*time.Second)),
-		rival(Redsync{[]string{s.Redis}}, "redsync "+bench.Version("github.com/go-redsync/redsync/v4")+" on "+goRedis+", defaults: polls every 50 to 250 ms", 8*time.Second),
-		rival(Redislock{s.Redis, 100 * time.Millisecond}, "bsm/redislock "+bench.Version("github.com/bsm/redislock")+" on "+goRedis+", polls every 100 ms as in its examples", session),
-		rival(Redislock{s.Redis, time.Millisecond}, "bsm/redislock, polls every ms", session),
+		polling(rival(Redsync{[]string{s.Redis}}, "redsync "+bench.Version("github.com/go-redsync/redsync/v4")+" on "+goRedis+", defaults: polls every 50 to 250 ms", 8*time.Second)),
+		polling(rival(Redislock{s.Redis, 100 * time.Millisecond}, "bsm/redislock "+bench.Version("github.com/bsm/redislock")+" on "+goRedis+", polls every 100 ms as in its examples", session)),
+		polling(rival(Redislock{s.Redis, time.Millisecond}, "bsm/redislock, polls every ms", session)),
 		other(EtcdMutex{s.Etcd}, "etcd", "etcd concurrency.Mutex "+bench.Version("go.etcd.io/etcd/client/v3")+", a session of 10 s a worker", session),
 		inPlaceOf("etcd-mutex", other(HeadwaiterEtcd{s.Etcd}, "etcd", "contrib/etcdlock", session)),
 		patient(other(ZooKeeperLock{s.ZooKeeper}, "zookeeper", "go-zookeeper/zk "+bench.Version("github.com/go-zookeeper/zk")+" Lock, sessions of 10 s", session)),
@@ -70,6 +70,12 @@ func rival(d bench.Driver, about string, lease time.Duration) entry {
 	c := bench.NewContender(d)
 	c.About, c.Lease = about, lease
 	return entry{c, ""}
+}
+
+// polling is one whose waiters ask again and again.
+func polling(e entry) entry {
+	e.Polls = true
+	return e
 }
 
 // background is one whose release is not waited for.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/bench"
+	"github.com/headwaiter/headwaiter/bench/network"
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
 )
 
@@ -26,7 +27,34 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if len(os.Args) > 1 && os.Args[1] == network.Word {
+		if network.Serve(os.Stdin, os.Stdout, os.Args[2:]) != nil {
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(m.Run())
+}
+
+// Over a network each engine is reached by the wire, and the first lock is compared with each other one.
+func TestAWireLeadsToEveryEngine(t *testing.T) {
+	const delay = 300 * time.Millisecond
+	redis := must.Got(bench.StartRedis(t.Context()))(t)
+	t.Cleanup(redis.Stop)
+	servers := StartServers(t.Context(), redis.Addr, Engines(nil))
+	t.Cleanup(servers.Stop)
+	require.Empty(t, servers.Missing)
+	far := must.Got(servers.Over(delay))(t)
+	for _, name := range []string{"headwaiter", "redsync", "etcd-mutex", "zookeeper-lock", "postgres-advisory"} {
+		c := must.Got(bench.Choose(Contenders(far), []string{name}))(t)[0]
+		client := must.Got(c.Driver.NewClient(t.Context()))(t)
+		mutex := client.Mutex("far")
+		from := time.Now()
+		hold := must.Got(mutex.Lock(t.Context()))(t)
+		require.GreaterOrEqual(t, time.Since(from), 2*delay, name)
+		require.NoError(t, hold.Release(t.Context()), name)
+		require.NoError(t, client.Shutdown(t.Context()), name)
+	}
 }
 
 // Each contender locks, hands on between clients and between processes, and excludes.

@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/headwaiter/headwaiter/bench"
+	"github.com/headwaiter/headwaiter/bench/network"
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
 	"github.com/headwaiter/headwaiter/internal/testenv/etcdtest"
 	"github.com/headwaiter/headwaiter/internal/testenv/postgres"
@@ -103,6 +107,34 @@ func cycles(ctx context.Context, driver bench.Driver, name string, end time.Time
 		}
 	}
 	return nil
+}
+
+// Over are the same servers by a wire that takes the delay each way, until they are stopped.
+func (s *Servers) Over(delay time.Duration) (*Servers, error) {
+	far := *s
+	addrs := []*string{&far.Redis, &far.Etcd, &far.ZooKeeper, &far.Postgres}
+	addrs = slices.DeleteFunc(addrs, func(a *string) bool { return *a == "" })
+	var servers []string
+	for _, a := range addrs {
+		servers = append(servers, addressOf(*a))
+	}
+	wire, err := network.Start(delay, servers...)
+	if err != nil {
+		return nil, err
+	}
+	s.stops = append(s.stops, func() { _ = wire.Stop() }) // It was of this run alone.
+	for i, a := range addrs {
+		*a = strings.Replace(*a, servers[i], wire.Addrs[i], 1)
+	}
+	return &far, nil
+}
+
+// addressOf is where a server listens that is named by its address or a URL.
+func addressOf(server string) string {
+	if u, err := url.Parse(server); err == nil && u.Host != "" {
+		return u.Host
+	}
+	return server
 }
 
 // Stop ends what was started.

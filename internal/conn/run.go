@@ -50,13 +50,14 @@ func (c *Servers) Run(s *lua.Script, keys []string, args ...string) rueidis.Redi
 // runUntil runs a script, and the scripts that go before it in the same round trip.
 func (c *Servers) runUntil(ctx context.Context, n *Node, ahead []Job, s *lua.Script, keys, args []string) rueidis.RedisResult {
 	n.begin()
-	return c.runBegun(ctx, n, ahead, s, keys, args)
+	return c.runBegun(ctx, n, time.Now(), ahead, s, keys, args)
 }
 
-// runBegun is runUntil for a command that has begun at its node ([Node.begin]).
-func (c *Servers) runBegun(ctx context.Context, n *Node, ahead []Job, s *lua.Script, keys, args []string) rueidis.RedisResult {
+// runBegun is runUntil for a command that has begun at its node ([Node.begin]), at a time.
+func (c *Servers) runBegun(
+	ctx context.Context, n *Node, began time.Time, ahead []Job, s *lua.Script, keys, args []string,
+) rueidis.RedisResult {
 	defer n.said.flying.Add(-1)
-	began := time.Now()
 	if !n.known(began) {
 		if err := n.introduced(ctx, c.commands); err != nil {
 			return unanswered(ahead, err)
@@ -202,16 +203,18 @@ func (c *Servers) RunBehind(ctx context.Context, ahead []Job, s *lua.Script, key
 	case n.said.piped.Load() || n.said.flying.Load() > 0:
 		return c.runShared(ctx, n, ahead, s, keys, args)
 	}
-	deadline := time.Now().Add(AnswerTime)
+	began := time.Now()
+	deadline := began.Add(AnswerTime)
 	if d, ok := ctx.Deadline(); ok {
 		deadline = times.Earlier(deadline, d)
 	}
-	w := &watched{ctx: ctx, began: time.Now(), deadline: deadline}
+	w := &watched{ctx: ctx, began: began, deadline: deadline}
 	if !n.watching.CompareAndSwap(nil, w) { // Another call began at the same moment: only one can be watched.
 		return c.runShared(ctx, n, ahead, s, keys, args)
 	}
 	c.Timers.Before(&n.watcher, w.began.Add(SlowAnswer))
-	res := c.runUntil(w, n, ahead, s, keys, args)
+	n.begin()
+	res := c.runBegun(w, n, began, ahead, s, keys, args)
 	n.watching.CompareAndSwap(w, nil)
 	return res
 }
@@ -227,7 +230,7 @@ func (c *Servers) runShared(ctx context.Context, n *Node, ahead []Job, s *lua.Sc
 		}
 		return c.runAside(ctx, n, ahead, s, keys, args)
 	}
-	return c.runBegun(noDeadline{ctx}, n, ahead, s, keys, args)
+	return c.runBegun(noDeadline{ctx}, n, time.Now(), ahead, s, keys, args)
 }
 
 // runAside runs a script that may go on when its caller has gone. That is for a connection that may be silent, and for

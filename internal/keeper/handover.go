@@ -34,7 +34,7 @@ func (k *Keeper) HandOver(ctx context.Context) (text string, err error) {
 	first := k.give(errByHandOver)
 	if cause := context.Cause(k.inner); !first || !errors.Is(cause, reason.ErrReleased) {
 		if first { // It is lost: its end is sent as that of any other.
-			_ = k.terms.Release(ctx)
+			_ = k.terms.release(ctx)
 		}
 		return "", k.handing(cause)
 	}

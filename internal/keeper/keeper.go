@@ -37,11 +37,11 @@ type Terms struct {
 	// Waited is how long the caller waited for the hold.
 	Waited time.Duration
 	// Release gives the hold back. It is called at most once, by the first Release of the lease. With a context
-	// that has ended it does not wait: the hold is given back in the background.
+	// that has ended it does not wait: the hold is given back in the background. It may be nil if Engine is a [Releaser].
 	Release func(ctx context.Context) error
 	// Unlock gives the hold back in the background: it returns at once, and what it sends is sent again until it is
-	// answered or the lease is over. The first Unlock calls it, instead of Release. If it is nil, Release is called with
-	// a context that has ended.
+	// answered or the lease is over. The first Unlock calls it, instead of Release. If it is nil, and Engine is no
+	// [Releaser], Release is called with a context that has ended.
 	Unlock func()
 	// Stall, if not nil, ends the hold when nobody calls Progress for its time. The engine must call [Keeper.Lose] then.
 	Stall *Stall
@@ -55,6 +55,21 @@ type Terms struct {
 	Engine any
 	// Key, if not nil, makes the lease findable in its context: Context().Value(Key) is its Keeper.
 	Key any
+}
+
+// A Releaser is an engine's side of a hold that has the functions Release and Unlock of [Terms] as methods. It costs no
+// allocation.
+type Releaser interface {
+	ReleaseHold(ctx context.Context) error
+	UnlockHold()
+}
+
+// release calls Release.
+func (t *Terms) release(ctx context.Context) error {
+	if t.Release != nil {
+		return t.Release(ctx)
+	}
+	return t.Engine.(Releaser).ReleaseHold(ctx)
 }
 
 // Until is an end that is certain by the clocks of this machine, and what it means when it passes.
@@ -76,10 +91,9 @@ func (u Until) left() time.Duration {
 type Keeper struct {
 	inner  context.Context // ends with the hold
 	cancel context.CancelCauseFunc
-	terms  Terms
+	terms  Terms // their Until is guarded by mu; the rest does not change
 
 	mu    sync.Mutex // guards the fields below; nothing is called while it is held
-	until Until
 	given bool      // Release, Unlock or HandOver was called
 	why   error     // the last error of its renewals, nil after one that succeeded
 	since time.Time // when the last renewal that succeeded was sent
@@ -92,8 +106,15 @@ type Keeper struct {
 // The engine that calls New must call [Keeper.Lose] when the deadline passes without an extension.
 // Until that call, a context that is asked by Err or Done notices the deadline by itself, so a process that was
 // stopped past its lease sees the loss at the first look.
-func New(ctx context.Context, t Terms) *Keeper {
-	k := &Keeper{terms: t, until: t.Until, given: t.Release == nil}
+func New(ctx context.Context, t Terms) *Keeper { return new(Keeper).Init(ctx, t) }
+
+// Init is [New] in memory of the caller's, which it may use once.
+func (k *Keeper) Init(ctx context.Context, t Terms) *Keeper {
+	k.terms = t
+	if t.Release == nil {
+		_, gives := t.Engine.(Releaser)
+		k.given = !gives
+	}
 	k.inner, k.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	return k
 }
@@ -105,7 +126,7 @@ func (k *Keeper) Extend(u Until) bool {
 		return false
 	}
 	k.mu.Lock()
-	k.until, k.why = u, nil
+	k.terms.Until, k.why = u, nil
 	k.mu.Unlock()
 	return true
 }
@@ -160,7 +181,7 @@ func (k *Keeper) Deadline() time.Time {
 func (k *Keeper) Until() Until {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.until
+	return k.terms.Until
 }
 
 // String tells in one line, for logs, what is held, and for how long that is certain, or how it ended.
@@ -213,7 +234,7 @@ func (k *Keeper) release(ctx context.Context, by error) error {
 	if !first {
 		return k.named(cause)
 	}
-	if err := k.terms.Release(ctx); errors.Is(cause, reason.ErrReleased) {
+	if err := k.terms.release(ctx); errors.Is(cause, reason.ErrReleased) {
 		return k.named(err)
 	}
 	return cause
@@ -221,13 +242,18 @@ func (k *Keeper) release(ctx context.Context, by error) error {
 
 // Unlock ends the lease's context and gives the hold back without waiting for the answer.
 func (k *Keeper) Unlock() {
-	switch {
-	case k == nil || !k.give(errByUnlock):
-	case k.terms.Unlock != nil:
-		k.terms.Unlock()
-	default:
-		_ = k.terms.Release(k.inner) // Which has ended: nobody waits for the answer.
+	if k == nil || !k.give(errByUnlock) {
+		return
 	}
+	if r, ok := k.terms.Engine.(Releaser); ok && k.terms.Release == nil {
+		r.UnlockHold()
+		return
+	}
+	if k.terms.Unlock != nil {
+		k.terms.Unlock()
+		return
+	}
+	_ = k.terms.Release(k.inner) // Which has ended: nobody waits for the answer.
 }
 
 // give ends the context, and reports whether the hold is the caller's to give back: the first one's.

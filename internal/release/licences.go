@@ -19,18 +19,13 @@ var read = map[string]string{
 	"github.com/golang/freetype": "FTL", // or GPL-2.0-or-later, as one chooses
 }
 
-const licencesHead = `# Licences of the dependencies
+const licencesHead = "module\tlicence\tneeded by\n"
 
-The modules that each module's packages and commands need, apart from the standard library, with their licences. Modules that only tests need are left out. Made by ` + "`make licences`" + `; a test holds the list against what is imported.
+// licencesTable is where they are listed: the modules that each module's packages and commands need, apart from the standard
+// library and from what only tests need.
+var licencesTable = filepath.Join(root, "docs", "licences.tsv")
 
-| module | licence | needed by |
-| --- | --- | --- |
-`
-
-// licencesPage is where they are listed.
-var licencesPage = filepath.Join(root, "docs", "licences.md")
-
-// writeLicences writes docs/licences.md.
+// writeLicences writes docs/licences.tsv.
 func writeLicences() error {
 	all, err := modules()
 	if err != nil {
@@ -63,19 +58,19 @@ func writeLicences() error {
 		if len(names) == 0 || slices.Contains(names, "Unknown") {
 			unknown = append(unknown, fmt.Errorf("release: which licence %s has is not known", path))
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", path, strings.Join(names, ", "), strings.Join(needing[path], ", "))
+		fmt.Fprintf(&b, "%s\t%s\t%s\n", path, strings.Join(names, ", "), strings.Join(needing[path], ", "))
 	}
 	if len(unknown) > 0 {
 		return errors.Join(unknown...)
 	}
-	return os.WriteFile(licencesPage, []byte(b.String()), 0o644)
+	return os.WriteFile(licencesTable, []byte(b.String()), 0o644)
 }
 
 // neededBy returns who needs each module of others, by its path.
 func neededBy(all []module) map[string][]string {
 	needing := map[string][]string{}
 	for _, m := range all {
-		name := "`" + m.dir + "`"
+		name := m.dir
 		if m.dir == "." {
 			name = "the core"
 		}
@@ -98,13 +93,13 @@ func home(library string, among map[string][]string) (longest string) {
 	return longest
 }
 
-// readLicences reads docs/licences.md: the SPDX names by module.
+// readLicences reads docs/licences.tsv: the SPDX names by module.
 func readLicences() (map[string][]string, error) {
-	body, err := os.ReadFile(licencesPage)
+	body, err := os.ReadFile(licencesTable)
 	found := map[string][]string{}
 	for line := range strings.Lines(string(body)) {
-		if cells := strings.Split(line, "|"); len(cells) == 5 && strings.Contains(cells[1], "`") {
-			found[strings.Trim(cells[1], " `")] = strings.Split(strings.TrimSpace(cells[2]), ", ")
+		if cells := strings.Split(line, "\t"); len(cells) == 3 && line != licencesHead {
+			found[cells[0]] = strings.Split(cells[1], ", ")
 		}
 	}
 	return found, err

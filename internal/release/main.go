@@ -1,4 +1,4 @@
-// Command release says what the modules of this repository need: for docs/licences.md, and for the bill of materials of a
+// Command release says what the modules of this repository need: for docs/licences.tsv, and for the bill of materials of a
 // release. It runs in its own folder, outside the workspace.
 package main
 
@@ -14,7 +14,7 @@ import (
 
 const usage = `usage: release COMMAND
 
-  licences               write docs/licences.md, from what go-licenses reports
+  licences               write docs/licences.tsv, from what go-licenses reports
   sbom VERSION           print a bill of materials of all modules, as CycloneDX wants it
 `
 

@@ -284,10 +284,10 @@ func TestLicencesOfAllDependenciesAreListed(t *testing.T) {
 	needing := neededBy(all)
 	require.NotEmpty(t, needing)
 	for path := range needing {
-		require.NotEmpty(t, listed[path], "%s is not in docs/licences.md: run make licences", path)
+		require.NotEmpty(t, listed[path], "%s is not in docs/licences.tsv: run make licences", path)
 		require.Subset(t, allowed, listed[path], "the licences of %s", path)
 	}
-	require.Len(t, listed, len(needing), "docs/licences.md has modules that nothing needs: run make licences")
+	require.Len(t, listed, len(needing), "docs/licences.tsv has modules that nothing needs: run make licences")
 }
 
 func TestALibraryBelongsToTheModuleWithTheLongestPath(t *testing.T) {

@@ -18,7 +18,8 @@
 --       phase     held, or final if the lease will not be renewed
 --       then for each lock: the ticket, and what an earlier ask of it answered as its arrival, or 0
 -- REPLY {LATE, now}, or for each lock {status, now, token, until, place, waiting, arrival, flags, skipped, expired,
---       grants, states}
+--       grants, states}, or shorter:
+--       now alone: GRANTED for each, for the lease of its ticket, with now as its token
 -- RETRY safe: the same tickets get the same grants, or keep their places
 
 -- The usual case comes ahead of the includes, as in fairlock/ask. The numbers are those of lib/base.
@@ -40,24 +41,25 @@ for i = 1, #KEYS / 3 do
   found[i] = h
 end
 if plain then
-  local floor, replies = tonumber(ARGV[4]), {}
+  local floor, replies = ARGV[4] + 0, {}
   floor = believed(floor, now)
-  for _, h in ipairs(found) do floor = math.max(floor, tonumber(h[2] or 0)) end
+  for _, h in ipairs(found) do floor = math.max(floor, (h[2] or 0) + 0) end
+  local token = next_token(0, floor, now)
+  local fence = token == now and micros_text(t) or format('%.0f', token)
   for i, h in ipairs(found) do
     local lock, ticket = KEYS[3 * i - 2], ARGV[5 + 2 * i]
-    local lease_ms = string.match(ticket, ':(%d+):%d+$')
-    local token = next_token(0, floor, now)
+    local lease_ms = ticket_terms(ticket)
     local ends = now + lease_ms * 1000
-    local need = math.max(ends, token_need(token, now))
-    local fence = format('%.0f', token)
+    local need = token <= ends and ends or math.max(ends, token_need(token, now))
     if token == now and ARGV[6] == 'held' then
-      redis.call('HSET', lock, 'owner', ticket, 'token', fence, 'version', VERSION)
+      redis.call('HSET', lock, 'owner', ticket, 'token', fence)
     else
-      redis.call('HSET', lock, 'owner', ticket, 'until', format('%.0f', ends), 'token', fence, 'phase', ARGV[6], 'version', VERSION)
+      redis.call('HSET', lock, 'owner', ticket, 'until', format('%.0f', ends), 'token', fence, 'phase', ARGV[6])
     end
+    if not h[2] then redis.call('HSET', lock, 'version', VERSION) end
     if token ~= now then redis.call('HSET', lock, 'since', since_words(fence, format('%.0f', now))) end
     if not h[5] and ends - now > MOST_US - SPARE_US then redis.call('HSET', lock, 'high', '1') end
-    local kept = tonumber(h[3] or 0)
+    local kept = (h[3] or 0) + 0
     local long = kept > need + MOST_US
     if long or kept < need + LEAST_US then
       local ms = format('%.0f', (need + SPARE_US - now) / 1000)
@@ -65,34 +67,38 @@ if plain then
       redis.call('PEXPIRE', lock, ms)
       if long then redis.call('PEXPIRE', KEYS[3 * i], ms) end
     end
-    replies[i] = { GRANTED, now, token, ends }
+    if token ~= now then replies[i] = { GRANTED, now, token, ends } end
   end
-  return replies
+  return token == now and now or replies
 end
 
 -- @include lib/place.lua
--- @include lib/queue.lua
 
 -- All types are looked at before the first write.
-local locks, free, last = {}, true, 0
+local locks, free, overdue, last = {}, true, false, 0
 for i = 1, #KEYS / 3 do
   local s = hold.read({ KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i] }, now, ARGV[4], ARGV[5])
   s.ticket, s.arrival = ARGV[5 + 2 * i], tonumber(ARGV[6 + 2 * i])
   s.caller = hold.client(s.ticket)
   s.size = redis.call('ZCARD', s.queue)
   last = math.max(last, s.token)
+  s.served = not s.owner or s.ends <= now or s.ends - now > s.lease
+  overdue = overdue or s.served
   locks[i] = s
 end
-for _, s in ipairs(locks) do
-  s.floor = math.max(s.floor, last)
-  local over = not s.owner or s.ends <= now or s.ends - now > s.lease
-  if over then
-    expiry.settle(s)
-    if s.scan then place.recall(s, redis.call('ZSCORE', s.queue, s.ticket)) end
-    queue.advance(s, s.caller)
-    s.size = redis.call('ZCARD', s.queue)
-    s.served = true
+for _, s in ipairs(locks) do s.floor = math.max(s.floor, last) end
+if overdue then
+  -- @include lib/queue.lua
+  for _, s in ipairs(locks) do
+    if s.served then
+      expiry.settle(s)
+      if s.scan then place.recall(s, redis.call('ZSCORE', s.queue, s.ticket)) end
+      queue.advance(s, s.caller)
+      s.size = redis.call('ZCARD', s.queue)
+    end
   end
+end
+for _, s in ipairs(locks) do
   if s.owner ~= s.ticket and (s.owner or s.size > 0) then free = false end
 end
 

@@ -12,7 +12,7 @@
 --       counted   1 if subscribers can be counted
 --       then for each lock: the ticket
 -- REPLY for each lock {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states};
---       status is DONE if the ticket was the owner, REFUSED if not; then states holds the reason
+--       status is DONE if the ticket was the owner, REFUSED if not; then states holds the reason. Or DONE alone: for each
 -- RETRY safe: a second call finds nothing of these tickets, and reports again what was granted to the calling
 --       client and is not confirmed
 
@@ -22,16 +22,16 @@ local DONE = 5
 -- All ours, and nobody waits for any: free them.
 local plain, found, last = true, {}, 0
 for i = 1, #KEYS / 3 do
-  local h = redis.call('HMGET', KEYS[3 * i - 2], 'owner', 'phase', 'kept', 'until', 'token', 'marked', 'high')
-  if h[1] ~= ARGV[2 + i] or h[7] and redis.call('ZCARD', KEYS[3 * i - 1]) > 0 then
+  local h = redis.call('HMGET', KEYS[3 * i - 2], 'owner', 'token', 'high', 'marked')
+  if h[1] ~= ARGV[2 + i] or h[3] and redis.call('ZCARD', KEYS[3 * i - 1]) > 0 then
     plain = false
     break
   end
   found[i] = h
-  last = math.max(last, tonumber(h[5]))
+  last = math.max(last, h[2] + 0)
 end
 if plain then
-  local replies, floor, now = {}, tonumber(ARGV[1]), nil
+  local floor, now = ARGV[1] + 0, nil
   local function clock()
     local t = not now and redis.call('TIME')
     now = now or micros(t)
@@ -39,25 +39,28 @@ if plain then
   end
   if floor > last then last = math.max(last, believed(floor, clock())) end
   for i, h in ipairs(found) do
-    local lock, lease, raised = KEYS[3 * i - 2], nil, tonumber(h[5]) < last
-    local lasts, first = string.match(h[1], ':(%d+):(%d+)$')
-    lease = (h[2] == 'granted' and math.min(tonumber(lasts), tonumber(first)) or tonumber(lasts)) * 1000
-    local usual = not h[6] and not h[7]
-    redis.call('HDEL', lock, 'owner', 'until', 'phase', 'high')
+    local lock, raised, cut = KEYS[3 * i - 2], h[2] + 0 < last, false
+    if h[3] or h[4] then
+      local k = redis.call('HMGET', lock, 'kept', 'until', 'phase')
+      local lease, first = ticket_terms(h[1])
+      lease = (k[3] == 'granted' and math.min(tonumber(lease), tonumber(first)) or tonumber(lease)) * 1000
+      cut = lease > MOST_US - SPARE_US or (k[1] or 0) + 0 > ends_at(k[2], h[2], lease) - lease + MOST_US
+      redis.call('HDEL', lock, 'owner', 'until', 'phase', 'high')
+    else
+      redis.call('HDEL', lock, 'owner', 'until', 'phase')
+    end
     if raised then redis.call('HSET', lock, 'token', string.format('%.0f', last)) end
-    if raised or not usual and (lease > MOST_US - SPARE_US or tonumber(h[3] or 0) > ends_at(h[4], h[5], lease) - lease + MOST_US) then
+    if raised or cut then
       local ms = string.format('%.0f', (token_rest(last, clock()) + SPARE_US) / 1000)
       redis.call('HDEL', lock, 'kept')
       redis.call('PEXPIRE', lock, ms)
-      if h[6] then redis.call('PEXPIRE', KEYS[3 * i], ms) end
+      if h[4] then redis.call('PEXPIRE', KEYS[3 * i], ms) end
     end
-    replies[i] = { DONE }
   end
-  return replies
+  return DONE
 end
 
 -- @include lib/queue.lua
--- @include lib/reason.lua
 local now = base.now()
 local locks, highest = {}, 0
 for i = 1, #KEYS / 3 do
@@ -96,6 +99,7 @@ for i, s in ipairs(locks) do
   end
   if over then hold.keep(s, s.size, true) end
   if status == base.REFUSED then
+    -- @include lib/reason.lua
     states = { reason.of(s, s.ticket) }
     if s.owner and s.phase == 'granted' and hold.client(s.owner) == s.caller then
       s.grants = { s.owner, s.token, s.ends }

@@ -11,6 +11,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -44,6 +45,9 @@ func contenders(_ context.Context, redis rueidis.ClientOption, names []string) (
 		return exec.Command(self, "agent", redis.InitAddress[0])
 	}
 	all := []bench.Contender{c, drivers.BareContender(redis), drivers.MultilockContender(own, lease), drivers.CohortContender(own, lease), drivers.UnlockContender(own, lease), drivers.KeepContender(own, lease)}
+	if slices.Contains(names, "plain") {
+		all = append(all, drivers.PlainContender(redis)) // Few servers have what it needs.
+	}
 	cast, err := bench.Choose(all, names)
 	return cast, nil, func() {}, err
 }

@@ -168,7 +168,7 @@ func pack(file string, lines []evidence.Line) error {
 
 const frame = `# Histories
 
-For sceptics: what a few cases of [the campaign](../guarantees.md#the-campaign) recorded, as files that you can judge: %s, commit %s, %s. Written by
+For sceptics: what a few cases of [the campaign](../campaign.md) recorded, as files that you can judge: %s, commit %s, %s. Written by
 
 ` + "```" + `
 make campaign ARGS="-histories docs/histories -run '^(C1|C2|C6|N3|N4|S9)_' -on installed -for 0 -page=''"

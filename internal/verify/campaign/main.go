@@ -1,12 +1,12 @@
 // Campaign runs what is shown with real processes and real servers, for as long as it is told, and writes what came of it
-// into docs/guarantees.md. A part of it is the tests of one kind: the faults of package chaos (of clients, of servers, of the
+// into docs/campaign.md. A part of it is the tests of one kind: the faults of package chaos (of clients, of servers, of the
 // network, failovers, the soak), and all primitives on networks in trouble. The parts take turns on the servers that scripts/server can fetch and on the one that is
 // installed; what cannot be had is left out by name. After a part was on each server once in its short form it comes in its
 // long one; with -long that is so as soon as each part has had its turn.
 //
 // The tests write down what they see (package evidence); the campaign counts that. It fails if a test does, if a history is
 // not legal or could not be judged in time, if a recovery took longer than its bound, and if a part has judged nothing. A
-// failed case stays on the page.
+// failed case stays in failed.tsv.
 //
 // With -deployments it runs the deployments and failovers of package chaos on each server instead, and writes the table of docs/deploy.md.
 // With -judge it judges histories in files once more, and does nothing else.
@@ -32,7 +32,8 @@ func main() {
 	flag.StringVar(&on, "on", "", "servers, with commas: installed, and what scripts/server knows")
 	flag.StringVar(&c.run, "run", "", "of the tests of these parts those that match")
 	flag.BoolVar(&c.long, "long", false, "the long form, once each part has had its turn; without it, once each has been on all servers")
-	flag.StringVar(&c.page, "page", "docs/guarantees.md", "where to write what came of it; nowhere if empty")
+	flag.StringVar(&c.page, "page", "docs/campaign.md", "where to write what came of it; nowhere if empty")
+	flag.StringVar(&c.failed, "failed", "internal/verify/campaign/failed.tsv", "the table of all cases that ever failed, with -page")
 	flag.StringVar(&c.histories, "histories", "", "a folder for the histories of some cases, and their pictures")
 	flag.StringVar(&c.folder, "out", "out/campaign", "a folder for what failed tests have left")
 	flag.BoolVar(&deployments, "deployments", false, "the deployments and failovers of package chaos on each server instead: the table of docs/deploy.md")

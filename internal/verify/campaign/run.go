@@ -51,13 +51,13 @@ const (
 
 // A campaign is what is to be done.
 type campaign struct {
-	lasts                        time.Duration
-	run, page, histories, folder string
-	long                         bool
-	parts                        []part
-	servers                      []server
-	programs                     map[string]string // by folder
-	kept                         map[string][]evidence.Line
+	lasts                                time.Duration
+	run, page, failed, histories, folder string
+	long                                 bool
+	parts                                []part
+	servers                              []server
+	programs                             map[string]string // by folder
+	kept                                 map[string][]evidence.Line
 }
 
 // start runs parts until the time is over, and writes the page. It fails where a case did.
@@ -112,7 +112,7 @@ func (c *campaign) start(ctx context.Context, only string, servers []string) err
 		}
 	}
 	if c.page != "" {
-		if err := s.write(c.page); err != nil {
+		if err := errors.Join(s.write(c.page), s.record(c.failed)); err != nil {
 			return err
 		}
 	}

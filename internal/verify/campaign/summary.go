@@ -30,7 +30,7 @@ type summary struct {
 	judged     int
 	faults     map[string]int
 	recoveries map[string]*recovery
-	failures   []string // rows of the page
+	failures   []string // rows of the table of failed cases
 	histories  int      // histories that were judged
 }
 
@@ -107,8 +107,7 @@ func (s *summary) add(on server, p part, lines []evidence.Line, output []byte, e
 	t.holds, s.holds = t.holds+holds, s.holds+holds
 	t.failed += len(failed)
 	for _, f := range failed {
-		s.failures = append(s.failures, fmt.Sprintf("| %s | %s | %s | %s | %s | %s |",
-			s.began.UTC().Format("2 January 2006"), s.commit, on.version, p.name, f.test, cell(f.why)))
+		s.failures = append(s.failures, strings.Join([]string{s.began.UTC().Format("2006-01-02"), s.commit, on.version, p.name, f.test, oneLine(f.why)}, "\t"))
 	}
 	return failed
 }
@@ -116,12 +115,15 @@ func (s *summary) add(on server, p part, lines []evidence.Line, output []byte, e
 // embedded reports whether a case ran on the server in Go, which redistest.Each takes in addition to the real one.
 func embedded(test string) bool { return slices.Contains(strings.Split(test, "/"), "miniredis") }
 
-// longReason is how much of the reason of a failure is on the page.
+// longReason is how much of the reason of a failure is kept.
 const longReason = 240
 
-// cell is a text for a table.
-func cell(text string) string {
-	text = strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
+// cell is a text for a table of the page.
+func cell(text string) string { return strings.ReplaceAll(oneLine(text), "|", `\|`) }
+
+// oneLine is a text in one line, not too long.
+func oneLine(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > longReason {
 		text = strings.ToValidUTF8(text[:longReason], "") + " …"
 	}
@@ -187,13 +189,15 @@ func (s *summary) text() string {
 	for _, m := range s.missing {
 		fmt.Fprintf(&b, "| %s | left out | | |\n", cell(m))
 	}
-	b.WriteString("\n### Faults that happened\n\nEach counted where its effect was seen: by the proxy that swallowed a message, by the server's own reply, at the end of a process.\n\n| fault | times |\n| --- | ---: |\n")
+	b.WriteString("\n### Faults that happened\n\nEach counted where its effect was seen: by the proxy, by the server's reply, at the end of a process.\n\n")
+	var all []string
 	for _, name := range slices.SortedFunc(maps.Keys(s.faults), func(x, y string) int {
 		return cmp.Or(cmp.Compare(s.faults[y], s.faults[x]), cmp.Compare(x, y))
 	}) {
-		fmt.Fprintf(&b, "| %s | %s |\n", name, thousands(s.faults[name]))
+		all = append(all, fmt.Sprintf("%s %s", name, thousands(s.faults[name])))
 	}
-	b.WriteString("\n### Recovery\n\nThe bound holds for each single one, without the time in which the machine had no turn for a goroutine that was due, which is measured.\n\n| recovery | times | median | p99 | worst | bound |\n| --- | ---: | ---: | ---: | ---: | ---: |\n")
+	b.WriteString(strings.Join(all, "; ") + ".\n")
+	b.WriteString("\n### Recovery\n\nThe bound holds for each one, without the measured time in which the machine did not run a goroutine that was due.\n\n| recovery | times | median | p99 | worst | bound |\n| --- | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, name := range slices.Sorted(maps.Keys(s.recoveries)) {
 		r := s.recoveries[name]
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", name, thousands(len(r.took)), short(r.at(0.5)), short(r.at(0.99)), short(r.at(1)), short(r.bound))
@@ -219,10 +223,9 @@ func short(d time.Duration) string {
 }
 
 const (
-	title      = "\n## The campaign\n"
+	title      = "\n## The latest run\n"
 	runsHead   = "| begun | commit | lasted | acquisitions | failed cases |\n| --- | --- | --- | ---: | ---: |\n"
-	failedCase = "\n### Failed cases\n"
-	failedHead = "| when | commit | server | part | test | why |\n| --- | --- | --- | --- | --- | --- |\n"
+	failedHead = "when\tcommit\tserver\tpart\ttest\twhy\n"
 )
 
 // rows are the rows of a table that a page has under a head; none if it has no such table.
@@ -246,24 +249,29 @@ func (s *summary) runs(earlier []string) string {
 		n, _ := strconv.Atoi(strings.ReplaceAll(strings.TrimSpace(strings.Split(row, "|")[4]), ",", ""))
 		sum += n
 	}
-	return fmt.Sprintf("\n### Runs\n\n%s acquisitions in all, the latest run first.\n\n%s%s\n", thousands(sum), runsHead, strings.Join(all, "\n"))
+	return fmt.Sprintf("\n### Runs\n\n%s acquisitions in all, the latest run first. All cases that ever failed, with their causes, are in [failed.tsv](../internal/verify/campaign/failed.tsv).\n\n%s%s\n", thousands(sum), runsHead, strings.Join(all, "\n"))
 }
 
-// page is the page with what came of the campaign in place of what it had of an earlier one. Cases that have failed stay,
-// and what each run came to.
+// page is the page with what came of the campaign in place of what it had of an earlier one. What each run came to stays.
 func (s *summary) page(old string) (string, error) {
 	head, rest, found := strings.Cut(old, title)
 	if !found {
 		return "", fmt.Errorf("the page has no %q", strings.TrimSpace(title))
 	}
-	if !strings.Contains(rest, failedHead) {
-		return "", fmt.Errorf("the page has no table of failed cases, %q", failedHead)
-	}
-	failed := append(s.failures, rows(rest, failedHead)...)
-	return head + title + "\n" + s.text() + s.runs(rows(rest, runsHead)) + failedCase + `
-All that there ever were, the latest first: the command keeps these rows. After the reason, people add the cause that was found, and that it is mended.
+	return head + title + "\n" + s.text() + s.runs(rows(rest, runsHead)), nil
+}
 
-` + failedHead + strings.Join(failed, "\n") + "\n", nil
+// record puts the cases that have failed above those that did before. Nobody removes any: people add the cause.
+func (s *summary) record(file string) error {
+	old, err := os.ReadFile(file)
+	if err != nil || len(s.failures) == 0 {
+		return err
+	}
+	earlier, found := strings.CutPrefix(string(old), failedHead)
+	if !found {
+		return fmt.Errorf("%s does not begin with %q", file, failedHead)
+	}
+	return os.WriteFile(file, []byte(failedHead+strings.Join(s.failures, "\n")+"\n"+earlier), 0o644)
 }
 
 // write puts what came of the campaign into the file of the page.

@@ -6,6 +6,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -19,7 +20,8 @@ func main() {
 	name := flag.String("scope", "", "go through the scopes alone whose titles have this in them; with all of a title, through that one")
 	deep := flag.Int("depth", 0, "how many steps deep to go; 0: to the end")
 	wide := flag.Bool("wide", false, "also the scopes that take minutes each")
-	page := flag.String("page", "", "write what was gone through into the table of this page")
+	page := flag.String("page", "", "write what was gone through into the table, and what it comes to into this page")
+	table := flag.String("table", "internal/verify/explore/scopes.tsv", "the table of all scopes, with -page")
 	seeds := flag.Int("walks", 0, "how many walks to make through each large world, instead of the search")
 	first := flag.Uint64("seed", 1, "the seed of the first walk")
 	steps := flag.String("way", "", "follow a way through the scope")
@@ -31,7 +33,7 @@ func main() {
 	case *steps != "":
 		status = again(*name, *steps)
 	default:
-		status = searchAll(chosen(*name, *wide), *deep, *page)
+		status = searchAll(chosen(*name, *wide), *deep, *table, *page)
 	}
 	os.Exit(status)
 }
@@ -49,7 +51,7 @@ func chosen(name string, wide bool) (some []*scope) {
 	return some
 }
 
-func searchAll(some []*scope, deep int, page string) (status int) {
+func searchAll(some []*scope, deep int, table, page string) (status int) {
 	var rows []string
 	for _, s := range some {
 		began := time.Now()
@@ -61,10 +63,10 @@ func searchAll(some []*scope, deep int, page string) (status int) {
 			told, _ := s.follow(r.found.way)
 			fmt.Printf("\nfound: %s\n\n%s\n\n%s\n", r.found.what, strings.Join(told, "\n"), s.command(r.found.way))
 		}
-		rows = append(rows, fmt.Sprintf("| %s | %d | %d | %d |", s.Title, r.states, r.edges, r.depth))
+		rows = append(rows, fmt.Sprintf("%s\t%d\t%d\t%d", s.Title, r.states, r.edges, r.depth))
 	}
 	if page != "" && status == 0 {
-		if err := fill(page, rows); err != nil {
+		if err := fill(table, page, rows); err != nil {
 			fmt.Fprintln(os.Stderr, "explore:", err)
 			return 1
 		}
@@ -73,38 +75,60 @@ func searchAll(some []*scope, deep int, page string) (status int) {
 }
 
 const (
-	tableBegins = "<!-- explore -->\n"
-	tableEnds   = "<!-- /explore -->\n"
+	tableHead   = "scope\tstates\tsteps\tdepth\n"
+	totalBegins = "<!-- explore -->\n"
+	totalEnds   = "<!-- /explore -->\n"
 )
 
-// fill writes the table of a page. Rows of scopes that were not gone through stay.
-func fill(page string, rows []string) error {
-	text, err := os.ReadFile(page)
+// fill writes the table of all scopes, and what they come to into a page. Rows of scopes that were not gone through stay.
+func fill(table, page string, rows []string) error {
+	old, err := os.ReadFile(table)
 	if err != nil {
 		return err
 	}
-	before, rest, ok := strings.Cut(string(text), tableBegins)
-	_, after, ok2 := strings.Cut(rest, tableEnds)
-	if !ok || !ok2 {
-		return fmt.Errorf("%s has no place for the table", page)
-	}
-	rest = strings.TrimSuffix(rest, tableEnds+after)
 	for _, s := range scopes {
-		for line := range strings.Lines(rest) {
-			title := "| " + s.Title + " |"
+		for line := range strings.Lines(string(old)) {
+			title := s.Title + "\t"
 			if strings.HasPrefix(line, title) && !slices.ContainsFunc(rows, func(r string) bool { return strings.HasPrefix(r, title) }) {
 				rows = append(rows, strings.TrimSpace(line))
 			}
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
-	table := "| scope | states | steps | depth |\n| --- | --: | --: | --: |\n" + strings.Join(rows, "\n") + "\n"
-	return os.WriteFile(page, []byte(before+tableBegins+table+tableEnds+after), 0o644)
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := strings.Cut(string(text), totalBegins)
+	_, after, ok2 := strings.Cut(rest, totalEnds)
+	if !ok || !ok2 {
+		return fmt.Errorf("%s has no place for what was gone through", page)
+	}
+	return errors.Join(
+		os.WriteFile(table, []byte(tableHead+strings.Join(rows, "\n")+"\n"), 0o644),
+		os.WriteFile(page, []byte(before+totalBegins+total(rows)+totalEnds+after), 0o644))
+}
+
+// total is what the rows of a table come to.
+func total(rows []string) string {
+	var states, steps, deepest, most int
+	var largest string
+	for _, row := range rows {
+		cells := strings.Split(row, "\t")
+		n, _ := strconv.Atoi(cells[1])
+		m, _ := strconv.Atoi(cells[2])
+		deep, _ := strconv.Atoi(cells[3])
+		states, steps, deepest = states+n, steps+m, max(deepest, deep)
+		if n > most {
+			most, largest = n, cells[0]
+		}
+	}
+	return fmt.Sprintf("%d scopes, %d states, %d steps, at most %d steps deep. The largest, with %d states: %s.\n", len(rows), states, steps, deepest, most, largest)
 }
 
 // rank is where the scope of a row comes.
 func rank(row string) int {
-	return slices.IndexFunc(scopes, func(s *scope) bool { return strings.HasPrefix(row, "| "+s.Title+" |") })
+	return slices.IndexFunc(scopes, func(s *scope) bool { return strings.HasPrefix(row, s.Title+"\t") })
 }
 
 // command is what follows a way again.

@@ -240,6 +240,9 @@ func (w *together) send(b sentAll) ([]wire.Tuple, error) {
 	replies := make([]wire.Tuple, len(models))
 	for i, r := range decoded {
 		replies[i] = wire.Tuple(r)
+		if a, ok := b.request.One(i).(Ask); ok {
+			replies[i].Complete(wire.TicketTerms(a.Ticket))
+		}
 	}
 	scans := make([]*line.Scan, len(models))
 	for i, p := range b.players {

@@ -49,7 +49,7 @@ func Page(all []Mutant, run Run) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Mutants
 
-A mutant is a bug that is put into the code on purpose. A mutant is killed if the test that it names fails. It is not killed if the test hangs, or if the code does not compile. `+"`make mutants`"+` runs all of them, after it has seen that the tests pass without a mutant, and writes this page.
+For sceptics who ask whether the tests find anything. A mutant is a bug planted on purpose. It is killed if the test that it names fails; if the test hangs, or nothing compiles, it is not. `+"`make mutants`"+` runs all, after the tests have passed without one, and writes this page.
 
 Killed: all %d, on %s, at commit %s, in %.0f minutes on %d cores.
 

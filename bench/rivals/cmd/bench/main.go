@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"time"
 
@@ -16,11 +17,19 @@ import (
 
 	"github.com/headwaiter/headwaiter/bench"
 	"github.com/headwaiter/headwaiter/bench/command"
+	"github.com/headwaiter/headwaiter/bench/network"
 	"github.com/headwaiter/headwaiter/bench/rivals"
 )
 
 func main() {
-	os.Exit(command.Main(command.Tools{Contenders: contenders, Nodes: rivals.RedsyncNodes, Agent: rivals.Agent, Standard: standard}))
+	if len(os.Args) > 1 && os.Args[1] == network.Word {
+		if err := network.Serve(os.Stdin, os.Stdout, os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(command.Main(command.Tools{Contenders: contenders, Far: far, Nodes: rivals.RedsyncNodes, Agent: rivals.Agent, Standard: standard}))
 }
 
 // standard is the standard set: less than 25 minutes.
@@ -34,12 +43,37 @@ var standard = []string{
 const warm = 15 * time.Second
 
 func contenders(ctx context.Context, redis rueidis.ClientOption, names []string) ([]bench.Contender, map[string]string, func(), error) {
+	cast, _, about, stop, err := far(ctx, redis, names, nil)
+	return cast, about, stop, err
+}
+
+// far are the contenders as they are, and once more for each delay.
+func far(ctx context.Context, redis rueidis.ClientOption, names []string, delays []time.Duration) (
+	cast []bench.Contender, by map[string]rueidis.ClientOption, about map[string]string, stop func(), err error,
+) {
 	servers := rivals.StartServers(ctx, redis.InitAddress[0], rivals.Engines(names))
 	servers.Warm(ctx, warm)
-	cast, err := bench.Choose(rivals.Contenders(servers), names)
+	cast, err = bench.Choose(rivals.Contenders(servers), names)
+	by = map[string]rueidis.ClientOption{}
+	for _, delay := range delays {
+		var over *rivals.Servers
+		if err == nil {
+			over, err = servers.Over(delay)
+		}
+		if err != nil {
+			break
+		}
+		link := bench.LinkOf(delay)
+		by[link] = rueidis.ClientOption{InitAddress: []string{over.Redis}}
+		linked, _ := bench.Choose(rivals.Contenders(over), names) // The names are those of before.
+		for _, c := range linked {
+			c.Link = link
+			cast = append(cast, c)
+		}
+	}
 	if err != nil {
 		servers.Stop()
-		return nil, nil, nil, err
+		return nil, nil, nil, nil, err
 	}
-	return cast, servers.Versions, servers.Stop, nil
+	return cast, by, servers.Versions, servers.Stop, nil
 }
