@@ -334,9 +334,6 @@ func (k *claim) noted(pairs []string, lost bool) (more bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if lost {
-		for _, n := range k.names {
-			n.entered = false
-		}
 		k.client = ""
 		return true
 	}
