@@ -251,6 +251,7 @@ func TestANumberThatIsNeitherATimeNorAStatusIsNoReply(t *testing.T) {
 	for _, text := range []string{"", "1", "1 2 3", "1 2 3 4 5 6", "1 2 3 four", "1 2 3 4 ", "1 2  4"} {
 		require.Zero(t, ofText(text), text)
 	}
+	require.Equal(t, wire.Tuple{Status: wire.Granted, Now: 1, Token: 2}, ofText("1 2"))
 	require.Equal(t, wire.Tuple{Status: wire.Waiting, Now: 1, Token: 2, Until: 3, Place: 4, Waiting: 4, Arrival: 1}, ofText("1 2 3 4"))
 	require.Equal(t, wire.Tuple{Status: wire.Full, Now: 100, Token: 2, Until: 3, Place: -1, Waiting: 4, Arrival: 95}, ofText("100 2 3 4 5"))
 	require.Equal(t, wire.Granted, ofNumber(1_700_000_000_000_000).Status)

@@ -102,8 +102,8 @@ func ofNumber(n int64) wire.Tuple {
 	return wire.Tuple{}
 }
 
-// ofText reads the reply to a ticket that came to wait now as the last, or for which there is no room in the queue: without
-// a status if it is neither.
+// ofText reads the reply to a ticket that was granted with a token that is no time of now, that came to wait now as the last, or
+// for which there is no room in the queue: without a status if it is none of these.
 func ofText(text string) wire.Tuple {
 	var n [5]int64
 	words := 0
@@ -120,6 +120,8 @@ func ofText(text string) wire.Tuple {
 	}
 	t := wire.Tuple{Status: wire.Waiting, Now: n[0], Token: uint64(n[1]), Until: n[2], Place: n[3], Waiting: int(n[3]), Arrival: n[0]}
 	switch words {
+	case 2:
+		return wire.Tuple{Status: wire.Granted, Now: n[0], Token: uint64(n[1])}
 	case 4:
 		return t
 	case 5:

@@ -345,7 +345,7 @@ func TestCallsComeBackInTheOrderInWhichTheyStandElsewhere(t *testing.T) {
 		free(t, other, all[:1])
 		d.Delay(100*time.Millisecond, faults.ToServer)
 		behind := multi(slow)
-		time.Sleep(110 * time.Millisecond) // It has found one of them taken, and has sent its request.
+		time.Sleep(10 * time.Millisecond) // It has sent its request, which arrives when the other call has given back what it had.
 		before := multi(quick)
 		kit.Waiting(t, 2, fairlock.New(other, all[1]).Inspect)
 		first := kit.Got(fairlock.New(other, all[0]).Lock(t.Context()))(t) // After both bounds.

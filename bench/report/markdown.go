@@ -47,6 +47,9 @@ func paged(r bench.Report) []Section {
 		}
 	}
 	for i, s := range all {
+		if s.Drawn {
+			all[i].Table = Table{}
+		}
 		if s.Title == locksTitle {
 			all[i].Table.Rows = slices.DeleteFunc(s.Table.Rows, func(row []string) bool { return !named[row[0]] })
 		}
@@ -98,9 +101,12 @@ func markdown(out io.Writer, r bench.Report, sections []Section, pictures, metho
 				note = c.Note
 			}
 		}
-		markdownTable(&b, s.Table)
+		if len(s.Table.Rows) > 0 {
+			markdownTable(&b, s.Table)
+		}
 	}
-	if _, err := io.WriteString(out, b.String()); err != nil {
+	// A section without a table ends in a blank line, and the next begins with one.
+	if _, err := io.WriteString(out, strings.ReplaceAll(b.String(), "\n\n\n", "\n\n")); err != nil {
 		return fmt.Errorf("report: markdown: %w", err)
 	}
 	return nil

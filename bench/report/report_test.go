@@ -56,6 +56,24 @@ func TestAPageHasTheFiguresAndTheLosses(t *testing.T) {
 	}
 }
 
+// The page of the documentation has what compares locks; the rest is in the report of the run.
+func TestThePageOfTheDocumentationIsShort(t *testing.T) {
+	var b strings.Builder
+	require.NoError(t, report.Page(&b, sample(t), "pictures"))
+	page := b.String()
+	for _, want := range []string{"## Compared with other locks", "| W1 | rival | 0.83 (0.82 to 0.85) | 10,000 : 12,000 |", "(pictures/recovery.svg)", "| rival | ", "| gone | all | it is not built |", "bench-results/report.md"} {
+		require.Contains(t, page, want)
+	}
+	for _, other := range []string{"## Uncontended", "not within 15s", "## Above the bare protocol", "\n\n\n"} {
+		require.NotContains(t, page, other)
+	}
+	var ids []string
+	for _, c := range report.Paged(sample(t)) {
+		ids = append(ids, c.ID)
+	}
+	require.ElementsMatch(t, []string{"hand-offs", "fairness", "recovery"}, ids)
+}
+
 // A run without pairs has another page: each work next to its floors.
 func TestAPageOfOneLockSaysHowItWasMeasured(t *testing.T) {
 	r := sample(t)

@@ -20,6 +20,7 @@ type Section struct {
 	Charts []string // by ID
 	Table  Table
 	Detail bool // in the report of a run, not on the page of the documentation
+	Drawn  bool // on that page, charts in place of the table
 }
 
 // none stands where there is no figure.
@@ -113,7 +114,7 @@ func (v view) cost() Section {
 func (v view) fair() Section {
 	work := v.usual()
 	s := Section{
-		Title: "Fairness, " + work, Charts: []string{"fairness"},
+		Title: "Fairness, " + work, Drawn: true, Charts: []string{"fairness"},
 		Text: []string{"An inversion is a pair of calls more than 5 ms apart, the later of which was served first. " +
 			"Jain's index is of how often each client held: 1 if all held equally often, 1/n if one of n had all."},
 		Table: Table{Heads: []string{"lock", "holds", "handed on", "inversions", "Jain's index", "longest wait ms"}},
@@ -130,7 +131,7 @@ func (v view) fair() Section {
 
 func (v view) recovery() Section {
 	s := Section{
-		Title: "When something goes wrong", Charts: []string{"recovery"},
+		Title: "When something goes wrong", Drawn: true, Charts: []string{"recovery"},
 		Text: []string{"Dead waiters: as many clients wait in a process that is killed; then another queues, and the lock is released: how long until that one holds? " +
 			"Gives up: a waiter whose limit ends within 2 ms of the release, and one after it, in several tries. " +
 			"Deafened: all connections on which Redis tells a client something are killed at the moment of the release. " +

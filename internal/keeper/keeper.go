@@ -94,10 +94,10 @@ type Keeper struct {
 	terms  Terms // their Until is guarded by mu; the rest does not change
 
 	mu    sync.Mutex // guards the fields below; nothing is called while it is held
-	given bool      // Release, Unlock or HandOver was called
-	why   error     // the last error of its renewals, nil after one that succeeded
-	since time.Time // when the last renewal that succeeded was sent
-	want  *want     // nil until somebody asks for it
+	given bool       // Release, Unlock or HandOver was called
+	why   error      // the last error of its renewals, nil after one that succeeded
+	since time.Time  // when the last renewal that succeeded was sent
+	want  *want      // nil until somebody asks for it
 }
 
 // New makes a hold with the given terms. Its context has the values of ctx, but not its end: ctx bounds

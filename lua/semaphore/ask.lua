@@ -21,6 +21,7 @@
 --       phase     held, or final if the lease will not be renewed; missing: held
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}, or shorter:
 --       now alone: GRANTED for the lease of the ticket, with now as its token
+--       "now token" in one text: the same with another token, as of readers that share one
 --       {status, now, now - token, until - now, place, waiting}: BUSY
 --       place of GRANTED is the number of permits, where it is told. EXCESS: the ticket asks for more than there
 --       are. MISMATCH: another limit counts, and cannot change. Both are told at once, with the limit in states, and keep
@@ -76,16 +77,21 @@ if agreed and size == 0 and n <= room then
   local token = shares and last or next_token(last, floor, now)
   local need = math.max(ends, queue_need(0, now), token_need(token, now))
   local short = kept < need + LEAST_US
-  local q = short and most and redis.call('HMGET', KEYS[1], 'marked', 'rests') or {}
+  local q = short and most and redis.call('HMGET', KEYS[1], 'marked', 'rests')
   local added = redis.call('ZADD', holders, 'NX', 0, '-', format('%.0f', ends), ticket)
   lost, agreed = most and added == 2, added == (most and 1 or 2)
   if agreed then
     local since = micros_text(t)
     local fence = shares and h[4] or token == now and since or format('%.0f', token)
-    local phase = string.sub(ARGV[11] or 'held', 1, 1)
-    redis.call('HSET', KEYS[1], 'used', format('%.0f', (h[3] or 0) + n), 'token', fence,
-      ticket, number .. ':' .. fence .. ':' .. lease_ms .. '000:' .. phase .. ':' .. since .. ':' .. ARGV[4])
-    if kind == 'r' and not shares then redis.call('HSET', KEYS[1], 'group', fence) end
+    local used = format('%.0f', (h[3] or 0) + n)
+    local own = number .. ':' .. fence .. ':' .. lease_ms .. '000:' .. string.sub(ARGV[11] or 'held', 1, 1) .. ':' .. since .. ':' .. ARGV[4]
+    if shares then
+      redis.call('HSET', KEYS[1], 'used', used, ticket, own)
+    elseif kind == 'r' then
+      redis.call('HSET', KEYS[1], 'used', used, 'token', fence, 'group', fence, ticket, own)
+    else
+      redis.call('HSET', KEYS[1], 'used', used, 'token', fence, ticket, own)
+    end
     if newer then redis.call('HSET', KEYS[1], 'born', born) end
     if not most then
       redis.call('HSET', KEYS[1], 'limit', ARGV[5], 'stated', ARGV[5])
@@ -93,14 +99,14 @@ if agreed and size == 0 and n <= room then
     end
     if short then
       local longest = most and redis.call('ZRANGE', holders, -1, -1, 'WITHSCORES')[2] or 0 -- Others may hold for longer.
-      kept = math.max(kept, SPARE_US + math.max(need, longest, (q[2] or 0) + 0))
+      kept = math.max(kept, SPARE_US + math.max(need, longest, (q and q[2] or 0) + 0))
       local ms = format('%.0f', (kept - now) / 1000)
       redis.call('HSET', KEYS[1], 'kept', format('%.0f', kept))
       redis.call('PEXPIRE', KEYS[1], ms)
       redis.call('PEXPIRE', holders, ms)
-      if q[1] then redis.call('PEXPIRE', KEYS[3], ms) end
+      if q and q[1] then redis.call('PEXPIRE', KEYS[3], ms) end
     end
-    if token == now and not other then return now end
+    if not other then return token == now and now or since .. ' ' .. fence end
     return { GRANTED, now, token, ends, other, other, other, other and DIFFERS }
   end
 end

@@ -36,7 +36,7 @@ func main() {
 var standard = []string{
 	"-pairs", "-locks", "all", "-work", "W1,W2,W3,W4,R1,R4,S4,S16,RW,L1,R5,W5,W6,W7,W8", "-dead", "2,100,1000", "-crowd", "100,1000,10000", "-holds", "10000",
 	"-rounds", "9", "-slice", "200ms", "-floor-slice", "60ms", "-within", "20m", "-pin",
-	"-out", "bench-results", "-docs", "docs/benchmarks.md", "-fill", "README.md,docs/choose.md,docs/performance.md",
+	"-out", "bench-results", "-docs", "docs/benchmarks.md", "-fill", "docs/choose.md,docs/performance.md,docs/redlock.md",
 }
 
 // warm is for how long servers are used before they are measured.
