@@ -74,7 +74,8 @@ func (q Queue) Await(ctx context.Context, e Event) (place int, err error) {
 		w.end(x)
 		p.teller.Passed(time.Since(begun), false, err)
 	}()
-	if err = w.enter(ctx); err != nil {
+	if unentered := w.enter(ctx); unentered != nil {
+		err = unentered
 		return 0, err
 	}
 	err = a.run()
