@@ -23,6 +23,7 @@ type Script struct {
 	Source string
 	SHA    string // what EVALSHA calls it
 	Reads  bool   // it changes nothing
+	asks   bool   // a number below 0 is a grant
 
 	sharded, logged, plain, mortal *Script
 }
@@ -129,7 +130,7 @@ func registered(name, source string) *Script {
 
 func newScript(name, source string) *Script {
 	sum := sha1.Sum([]byte(source))
-	return &Script{Name: name, Source: source, SHA: hex.EncodeToString(sum[:])}
+	return &Script{Name: name, Source: source, SHA: hex.EncodeToString(sum[:]), asks: strings.HasSuffix(name, "/ask")}
 }
 
 // include writes a file with what it includes; body are the files that the mark for them stands for.

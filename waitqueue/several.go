@@ -335,6 +335,7 @@ func (m *multi) lease() *lease.Lease {
 		token = max(token, l.Token())
 		keepers[i] = (*keeper.Keeper)(l)
 	}
+	worst := slices.MaxFunc(keepers, func(a, b *keeper.Keeper) int { return cmp.Compare(alarm(a), alarm(b)) })
 	stops := make([]func() bool, len(parts))
 	stop := func() {
 		for _, stop := range stops {
@@ -342,7 +343,7 @@ func (m *multi) lease() *lease.Lease {
 		}
 	}
 	all := keeper.New(m.ctx, keeper.Terms{
-		Name: strings.Join(names, ", ") + more, Token: token, Parts: keepers,
+		Name: strings.Join(names, ", ") + more, Token: token, Parts: keepers, Previous: worst.Previous(),
 		Waited: time.Since(m.begun), Until: keeper.Until{Deadline: time.Now().Add(lease.MaxLease), Slept: keeper.Slept()},
 		Release: func(ctx context.Context) error { stop(); return releaseParts(ctx, parts, len(parts)) },
 		Unlock: func() {
@@ -360,6 +361,18 @@ func (m *multi) lease() *lease.Lease {
 		stops[i] = context.AfterFunc(l.Context(), func() { lostOne(all, parts, l) })
 	}
 	return (*lease.Lease)(all)
+}
+
+// alarm is how much a holder wants to know how the hold of a part before ended: not if it was given back, and above all if it is
+// known that it was not.
+func alarm(k *keeper.Keeper) int {
+	switch (*lease.Lease)(k).Previous().Kind {
+	case lease.Released:
+		return 0
+	case lease.Unknown:
+		return 1
+	}
+	return 2
 }
 
 // below notes that a hold is part of a hold of several names, which has a higher token. However this hold ends, the next

@@ -29,7 +29,7 @@ type redisServer struct {
 }
 
 func (s redisServer) lock(name string, lasts time.Duration) mutex {
-	return fairlock.New(s.client, name, headwaiter.WithLease(lasts), fairlock.WithHistory(s.only.history), headwaiter.WithMinHold(s.only.least))
+	return fairlock.New(s.client, name, headwaiter.WithLease(lasts), fairlock.WithHistory(s.only.history), headwaiter.WithMinHold(s.only.least), headwaiter.WithPrevious(s.only.remember))
 }
 
 func (s redisServer) situation(name string) (text string) {

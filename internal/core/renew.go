@@ -53,6 +53,7 @@ type Hold struct {
 	spans    time.Duration // how long the lease is that is confirmed
 	renewing bool
 	telling  bool      // a call waits to hear that its name stays taken
+	told     bool      // and has heard it
 	wish     wish      // to know that somebody waits
 	short    time.Time // until when a renewal may come late that makes the lease short: later ones do not make it longer
 	kept     int64     // server µs until which the key lives, as the renewal that prolonged it has said
@@ -130,7 +131,7 @@ func (l *Lock) OnHoldTimer(x *Input, h *Hold, v Leases) {
 		return
 	}
 	if v.Over {
-		l.Lose(x, h, reason.ErrExpired)
+		l.LoseOver(x, h, v)
 		return
 	}
 	next := l.attend(x, h, l.rest(x, h, h.ends(v)))
@@ -165,6 +166,18 @@ func (l *Lock) hurry(x *Input, h *Hold) {
 	h.due = x.Now
 	h.hurried = h.due
 	l.holdTimer(x, h, h.due, false)
+}
+
+// LoseOver ends a hold as lost all of whose leases have ended by themselves.
+func (l *Lock) LoseOver(x *Input, h *Hold, v Leases) {
+	cause := reason.ErrExpired
+	switch {
+	case !v.StallBy.IsZero() && !x.Now.Before(v.StallBy):
+		cause = reason.ErrStalled
+	case h.Lasts.Cause != nil:
+		cause = h.Lasts.Cause
+	}
+	l.Lose(x, h, cause)
 }
 
 // Lose ends the hold as lost. It also sends a release: Redis may still record the hold.
@@ -229,6 +242,8 @@ type Renewal struct {
 	Least   time.Duration // for how long from its grant the name is to stay taken
 	Stays   bool          // which the server is told now
 	Kept    int64         // server µs until which the key lives, as the renewal that prolonged it has said
+
+	Remember time.Duration // for how long after the lease the keys are to live if the hold is not released
 }
 
 // renewal says for how long a ticket's hold, made or about to be made, is to last from now on.
@@ -256,6 +271,9 @@ func (l *Lock) NextRenewal(x *Input, h *Hold, a Attempt) Renewal {
 		l.holdTimer(x, h, u.Deadline, false)
 	}
 	r.Kept, r.Entries, r.Stays = h.kept, h.entries(), h.telling
+	if t := h.Ticket; h.telling || h.failures == 0 && !t.Joint {
+		r.Remember = t.Remember
+	}
 	if h.failures == 0 && h.wish != fulfilled { // It is not worth the hold: while a slot moves the key of the queue is too much.
 		r.Wishes, r.Said = h.wish != noWish, h.wish == said
 	}
@@ -283,7 +301,7 @@ func (l *Lock) OnRenewed(x *Input, h *Hold, sent *Renewal, a Attempt, r *wire.Re
 		return
 	}
 	if sent.Stays && h.telling && (f.Err == nil && r.Status == wire.Granted || errors.Is(f.Err, reason.ErrReplicas)) {
-		h.telling = false
+		h.telling, h.told = false, true
 		x.Add(Effect{Do: Stays, Call: &t.Call, Err: f.Err})
 	}
 	switch {
@@ -300,9 +318,10 @@ func (l *Lock) OnRenewed(x *Input, h *Hold, sent *Renewal, a Attempt, r *wire.Re
 		return
 	default:
 		h.failures = 0
+		l.seen = h.Token
 		left := h.Lasts.Deadline.Sub(x.Now)
 		if v.Over {
-			l.Lose(x, h, reason.ErrExpired)
+			l.LoseOver(x, h, v)
 			return
 		}
 		lasts := micros(r.Until - r.Now)
@@ -330,7 +349,7 @@ func (l *Lock) OnRenewed(x *Input, h *Hold, sent *Renewal, a Attempt, r *wire.Re
 // Stay has the next renewal, which is sent now, say for how long the name stays taken. The effect [Stays] has the answer. It
 // reports whether there is something to say.
 func (l *Lock) Stay(x *Input, h *Hold) bool {
-	if h.Ticket.MinHold == 0 || !h.Ticket.Joint {
+	if t := h.Ticket; t.MinHold == 0 && t.Remember == 0 || !t.Joint {
 		return false // It is one of an earlier call.
 	}
 	h.telling = true
@@ -343,6 +362,9 @@ func (l *Lock) Returned(x *Input, h *Hold, v Leases) {
 	h.Ticket.Joint = false
 	if h.Ticket.state == held && !v.StallBy.IsZero() {
 		l.holdTimer(x, h, h.ends(v), false)
+	}
+	if h.Ticket.Remember > 0 && !h.told {
+		l.hurry(x, h)
 	}
 }
 

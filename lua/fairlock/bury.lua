@@ -24,9 +24,9 @@ hold.open(s)
 grave.mark(KEYS[4], ARGV[2])
 expiry.settle(s)
 local ticket = s.owner and grave.has(client, s.owner) and s.owner
-local rests = ticket and hold.rest(s)
+local rests = ticket and hold.rest(s, 'died')
 if ticket then
-  if not rests then hold.free(s) end
+  if not rests then hold.free(s, 'died') end
   hold.clear(s) -- @logged note(s.lock, ticket, base.int(s.token), base.int(s.now), 'died')
   hold.spend(s, ticket)
   redis.call('HSET', s.lock, 'died', client)

@@ -53,7 +53,7 @@ function expiry.answer(s, client, proven)
     if not mark or tonumber(mark) <= s.now then return end
   end
   redis.call('ZREM', s.suspects, client)
-  if redis.call('ZCARD', s.suspects) == 0 then
+  if redis.call('ZCARD', s.suspects) == 0 and not (s.holders and s.before) then
     redis.call('HDEL', s.lock, 'marked')
     s.marked = false
   end
@@ -77,7 +77,7 @@ function expiry.settle(s)
     return hold.clear(s)
   end
   local phase = s.phase
-  if not hold.rest(s) then hold.free(s) end
+  if not hold.rest(s, 'expired') then hold.free(s, 'expired') end
   hold.clear(s) -- @logged note(s.lock, ticket, base.int(s.token), base.int(ends), 'expired')
   hold.spend(s, ticket)
   s.expired = 1

@@ -31,7 +31,9 @@ local ended, rests = {}, false
 for i = 1, #all, 2 do
   if grave.has(client, all[i]) then
     local record = redis.call('HGET', s.lock, all[i])
-    rests = permits.free(s, all[i], permits.parse(record or '0:0:0:f:0:') , tonumber(all[i + 1]), record) or rests
+    local n, token = permits.parse(record or '0:0:0:f:0:')
+    rests = permits.free(s, all[i], n, tonumber(all[i + 1]), record) or rests
+    permits.finish(s, all[i], n, token, 'died')
     ended[#ended + 1] = all[i]
   end
 end

@@ -34,7 +34,7 @@ func (h *happened) messages() error {
 		case wire.MessageGrant:
 			grants++
 			want := wire.Grant{
-				Ticket: h.after.owner(), Token: uint64(h.after.number("token")), At: h.Now, Until: h.after.number("until"),
+				Ticket: h.after.owner(), Token: uint64(h.after.number("token")), At: h.Now, Until: h.after.number("until"), Before: h.after.told(),
 			}
 			if m.Grants[0] != want {
 				return fmt.Errorf("%q was sent for the grant %v", s.Text, want)
@@ -130,7 +130,7 @@ func (h *happened) told() error {
 func (h *happened) answer() error {
 	token, until := uint64(h.after.number("token")), h.after.number("until")
 	for _, g := range h.Reply.Grants {
-		want := wire.Grant{Ticket: h.after.owner(), Token: token, At: h.Now, Until: until}
+		want := wire.Grant{Ticket: h.after.owner(), Token: token, At: h.Now, Until: until, Before: h.after.told()}
 		if g != want || wire.TicketClient(g.Ticket) != h.Caller {
 			return fmt.Errorf("reports the grant %v, there is %v", g, want)
 		}
@@ -255,6 +255,9 @@ func sameTwice(r Request, one, two wire.Tuple, first, second state) error {
 	}
 	if one.Token != two.Token && two.Token != 0 && one.Token != 0 {
 		return fmt.Errorf("token %d, at first %d", two.Token, one.Token)
+	}
+	if asks && one.Before() != two.Before() && one.Before() != wire.UnknownBefore {
+		return fmt.Errorf("tells %q of the hold before, at first %q", two.Before(), one.Before())
 	}
 	if asks && (one.Status != two.Status || one.Until != two.Until || one.Place != two.Place || one.Arrival != two.Arrival) {
 		return fmt.Errorf("answers\n  %s, at first\n  %s", stage.ReplyText(two), stage.ReplyText(one))

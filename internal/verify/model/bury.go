@@ -34,8 +34,8 @@ func (r Bury) Run(m *Mutex, now int64) wire.Tuple {
 	if t, _ := line.Read(h.Owner); c.held() && wire.TicketClient(h.Owner) == r.Client && t.Kind != wire.Resting {
 		ticket := h.Owner
 		c.past(now, "died")
-		if rests = c.rest(); !rests {
-			h.Owner = ""
+		if rests = c.rest(wire.HowDied); !rests {
+			c.free(wire.HowDied)
 		}
 		h.Token += passesOf(ticket)
 		h.Died = r.Client

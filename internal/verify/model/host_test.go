@@ -68,7 +68,7 @@ func (h host) run(k lua.Keys, history int, r Request) (wire.Tuple, error) {
 	if s == lua.Fairlock.Renew {
 		keys = keys[:1]
 		switch r := r.(Renew); {
-		case r.Least > 0:
+		case r.Least > 0 || r.Keeps > 0:
 			keys = k.All()
 		case r.Wants:
 			keys = k.Wanting()
@@ -137,7 +137,7 @@ func (h host) lightly(k lua.Keys, history int, r Request) (reply wire.Tuple, ok 
 // whether it was done: else the single one answers. One of the others is of a key that is of another type, or absent; the
 // third is renewed, or absent too.
 func (h host) renewals(k lua.Keys, r Renew) (reply wire.Tuple, ok bool, err error) {
-	if r.Least > 0 || r.Count > 0 || r.Wants && !r.Marked {
+	if r.Least > 0 || r.Keeps > 0 || r.Count > 0 || r.Wants && !r.Marked {
 		return reply, false, nil
 	}
 	keys, others, which, phase := []string{k.Queue, k.Lock, k.Suspects}, []string{r.Ticket, stage.Decimal(r.Token)}, 1, wire.RenewHeld

@@ -46,7 +46,7 @@ func (h *happened) messages() error {
 		case wire.MessageGrant:
 			for _, g := range m.Grants {
 				r, ok := fresh[g.Ticket]
-				if want := (wire.Grant{Ticket: g.Ticket, Token: uint64(r.token), At: h.Now, Until: r.until}); !ok || g != want ||
+				if want := (wire.Grant{Ticket: g.Ticket, Token: uint64(r.token), At: h.Now, Until: r.until, Before: toldOf(h.After, r.token)}); !ok || g != want ||
 					s.Client != wire.TicketClient(g.Ticket) || r.phase != "g" {
 					return fmt.Errorf("%q was sent to %s for the grant %v", s.Text, s.Client, want)
 				}
@@ -120,7 +120,7 @@ func (h *happened) answer() error {
 	told := map[string]bool{}
 	for _, g := range h.Reply.Grants {
 		r, ok := after[g.Ticket]
-		want := wire.Grant{Ticket: g.Ticket, Token: uint64(r.token), At: h.Now, Until: r.until}
+		want := wire.Grant{Ticket: g.Ticket, Token: uint64(r.token), At: h.Now, Until: r.until, Before: toldOf(h.After, r.token)}
 		if !ok || g != want || wire.TicketClient(g.Ticket) != h.Caller || told[g.Ticket] {
 			return fmt.Errorf("reports the grant %v, there is %v", g, want)
 		}

@@ -34,6 +34,7 @@ func (r Bury) Run(l *Lock, now int64) wire.Tuple {
 		hold := l.Hash.Holds[a.Ticket]
 		c.free(a.Ticket, a.Arrival)
 		rests = c.rest(a.Ticket, hold, final) || rests
+		c.finish(a.Ticket, hold, wire.HowDied)
 		status, states = wire.Done, append(states, a.Ticket)
 	}
 	if len(states) > 0 {

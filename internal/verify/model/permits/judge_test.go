@@ -324,3 +324,12 @@ func (j *judge) rests(h happened, after map[string]record) error {
 	}
 	return nil
 }
+
+// toldOf is how the hold before one with a token ended, as a state has it; empty if it was released.
+func toldOf(s stage.State, token int64) string {
+	of, how, _ := strings.Cut(s[0].Members["previous"], ":")
+	if of != stage.Decimal(token) {
+		return ""
+	}
+	return how
+}
