@@ -47,12 +47,10 @@ func obtain(ctx context.Context, q Queue, mode string, from *lua.Transit) (*leas
 	}
 	w := q.newWait(ctx, mode)
 	w.from, w.ticket.Inherits = from, from != nil // Until the answer says.
-	x, err := q.register(w.ticket)
+	do, err := q.register(w.ticket, w)
 	if err != nil {
 		return nil, 0, err
 	}
-	do := w.nextLocked(x, false, false) // It has just begun.
-	w.entry.end(x)
 	w.ticket.teller.Asked(ctx)
 	l, err := w.toTheEnd(do)
 	if err != nil || mode != wire.Drain {
@@ -84,11 +82,9 @@ type wait struct {
 // begin makes the ticket of a call, and makes it known before anything is sent (R8).
 func (q Queue) begin(ctx context.Context, mode string) (*wait, error) {
 	w := q.newWait(ctx, mode)
-	x, err := q.register(w.ticket)
-	if err != nil {
+	if _, err := q.register(w.ticket, nil); err != nil {
 		return nil, err
 	}
-	w.entry.end(x)
 	w.ticket.teller.Asked(ctx)
 	return w, nil
 }

@@ -244,12 +244,9 @@ func (f *follower) enter(late bool) {
 	if now, ok := f.queue.client.servers.NodeOf(f.queue.keys.Lock).Clock.Steady(); ok && late {
 		t.Arrival = now.Add(-time.Since(f.begun)).UnixMicro() - f.queue.terms.headStart()
 	}
-	x, err := f.queue.register(t)
-	if err != nil {
+	if _, err := f.queue.register(t, nil); err != nil {
 		f.err = f.unasked(err)
-		return
 	}
-	t.entry.end(x)
 }
 
 // A lent hold is one that the calls of a cohort use, one after the other. It has a lease of its own, which no call sees,

@@ -57,13 +57,13 @@ func (e *lockEntry) do(x *turn, f *core.Effect) {
 
 func ticketOf(c *core.Call) *ticket { return c.Owner.(*ticket) }
 
-// register makes the ticket of a call known, as part of an input that the caller ends.
-func (q Queue) register(t *ticket) (*turn, error) {
+// register makes the ticket of a call known. A call that goes on at once, as part of the same input, gets its first step.
+func (q Queue) register(t *ticket, w *wait) (do plan, err error) {
 	c := q.client
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.closing {
-		return nil, lease.ErrClosed
+		c.mu.Unlock()
+		return do, lease.ErrClosed
 	}
 	e := q.entryLocked()
 	t.entry = e
@@ -78,7 +78,12 @@ func (q Queue) register(t *ticket) (*turn, error) {
 	if t.Begun.IsZero() { // Else its call has waited for others.
 		t.Begun = x.Now
 	}
-	return x, nil
+	c.mu.Unlock()
+	if w != nil {
+		do = w.nextLocked(x, false, false) // It has just begun.
+	}
+	e.end(x)
+	return do, nil
 }
 
 // entryLocked returns the entry of a queue, which it makes if there is none. The caller has the lock of the client.
