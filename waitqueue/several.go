@@ -61,6 +61,7 @@ func newMulti(ctx context.Context, queues []Queue, mode string) *multi {
 	m := &multi{ctx: ctx, begun: time.Now(), mode: mode, core: core.NewMulti(len(queues)), queues: queues, ended: make(chan *part, len(queues)), tried: make(chan bool, 2)}
 	m.core.Try = mode == wire.Try
 	for i, q := range queues {
+		q.client.identity.Expect(q.keys, q.terms.History)
 		m.parts = append(m.parts, &part{queue: q, index: i})
 	}
 	return m
@@ -171,6 +172,12 @@ func (m *multi) begin(ctx context.Context, p *part) bool {
 		return false
 	}
 	p.wait = w
+	if err := w.entry.enter(ctx); err != nil {
+		w.finish()
+		p.Err = err
+		m.ended <- p
+		return false
+	}
 	w.entry.mu.Lock()
 	defer w.entry.mu.Unlock()
 	w.Begun, w.Joint = m.begun, true

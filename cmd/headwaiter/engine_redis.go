@@ -17,7 +17,7 @@ var onRedis = &engine{
 	name: "redis", noun: "Redis", variable: redisVariable, fallback: defaultRedis, form: redisForm,
 	shortest: lease.MinLease,
 	connect: func(on where, client string, _ time.Duration) (server, error) {
-		l := lookout{redisFlags{redis: on.url, tls: on.redis.tls}, on.redis.prefix}
+		l := lookout{redisFlags{redis: on.url, tls: on.redis.tls}, on.redis.prefix, on.redis.identity}
 		c, err := l.connect(client)
 		return redisServer{c, on.redis}, err
 	},

@@ -65,6 +65,7 @@ func newExec() *cobra.Command {
 	f.DurationVar(&x.wait, "wait", defaultWait, "how long to wait for the lock; 0 takes it only if it is free and nobody waits")
 	f.DurationVar(&x.lease, "lease", lease.DefaultLease, "how long the others wait if this machine dies")
 	f.DurationVar(&x.choice.only.least, "min-hold", 0, "how long the lock stays taken from its grant, also when the command has ended or this machine dies")
+	f.StringVar(&x.choice.only.identity, "identity", "", "a name that at most one process has at a time: what an earlier one still holds ends at the start")
 	f.DurationVar(&x.choice.only.remember, "remember", 0, "how long the next hold still learns that this one was not released (HEADWAITER_PREVIOUS); about a minute if 0")
 	f.DurationVar(&x.grace, "grace", defaultGrace, "time from TERM to KILL when the lock is lost")
 	return cmd
@@ -99,9 +100,15 @@ For a job that several machines start at the same time and that is to run once:
 --wait 0 --min-hold D, with a D that is longer than one may be late; both together are
 shorter than the time between two runs. Who comes too late gets 75.
 
+With --identity a start ends what an earlier call with the same identity still holds: after
+a kill of the whole service the others wait for its restart, not for the lease. It is for a
+name of which the platform promises that one process has it at a time, as a unit of
+systemd on a host, and for a call that is killed together with its command. "headwaiter
+bury" does the same without a restart.
+
 If the lock is lost (the lease could not be renewed, somebody released it by force, the
-server lost its state), the group, or with a terminal the command, gets TERM, and after
-the grace KILL.
+server lost its state, another call has taken the identity), the group, or with a terminal
+the command, gets TERM, and after the grace KILL.
 
 What cannot be ensured: a process that makes a session or a group of its own (setsid, a
 daemon, a shell with job control) gets no signal and is not waited for. If headwaiter

@@ -208,6 +208,8 @@ func (h *Hold) lossOf(now time.Time, r *wire.Head) error {
 	switch {
 	case !now.Before(h.Lasts.Deadline):
 		return reason.ErrExpired
+	case len(r.States) > 0 && r.States[0] == wire.StateDied:
+		return reason.ErrReplaced
 	case h.Ticket.forced:
 		return reason.ErrForced // The server may have forced another since.
 	case len(r.States) == 0:

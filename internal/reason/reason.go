@@ -27,6 +27,7 @@ var (
 	ErrMaxHold      error = loss("lease lost: held for its maximum time")
 	ErrStalled      error = loss("lease lost: no progress")
 	ErrCopied       error = loss("lease lost: the process is a copy of the holder")
+	ErrReplaced     error = loss("lease lost: another process has taken the identity")
 	ErrClientClosed error = loss("lease lost: client closed")
 )
 

@@ -50,6 +50,7 @@ const (
 	StateExpired   = "expired"
 	StateForced    = "forced"
 	StateForgotten = "forgotten"
+	StateDied      = "died"   // its client was buried
 	StateExcess    = "excess" // it asks for more than the limit, followed by it
 	StateBroken    = "broken"
 	StateFull      = "full" // there is no room for it: followed by how many wait, and the arrival of the head

@@ -17,7 +17,7 @@
 --       keeps     with suspects: for how many ms after the lease the keys are to live if the hold is not released,
 --                 with w behind it if its holder wants to be told when somebody waits; else absent
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
---       status is GRANTED, or REFUSED with the reason in states: expired, forced or forgotten; the flag WANTED
+--       status is GRANTED, or REFUSED with the reason in states: expired, forced, died or forgotten; the flag WANTED
 --       with the queue, if somebody waits: else the holder will be told by message
 -- RETRY safe: a second call prolongs from its own time
 

@@ -9,14 +9,20 @@ local CALLED = 256      -- clients called in one script; and tickets, where subs
                         -- place of hearing, those far back may not look before they have to answer
 local CALL_US = 1000000 -- how long a client that is called has to answer
 
+-- mark lets the tickets of a client be passed over. Its first write is one that is not accepted when memory is full.
+function expiry.mark(s, client)
+  redis.call('HSET', s.lock, 'marked', '1')
+  redis.call('ZREMRANGEBYSCORE', s.suspects, '-inf', base.int(s.now - SUSPECT_US))
+  redis.call('ZADD', s.suspects, base.int(s.now), client)
+  s.marked, s.created = '1', true
+end
+
 -- suspect remembers a client that let a lease run out, and tells it, in case it lives: by message, or in
 -- the reply if it is the caller.
 function expiry.suspect(s, ticket)
   local client = hold.client(ticket)
-  redis.call('HSET', s.lock, 'lapsed', ticket, 'marked', '1')
-  redis.call('ZREMRANGEBYSCORE', s.suspects, '-inf', base.int(s.now - SUSPECT_US))
-  redis.call('ZADD', s.suspects, base.int(s.now), client)
-  s.marked, s.created = '1', true
+  redis.call('HSET', s.lock, 'lapsed', ticket)
+  expiry.mark(s, client)
   if client == s.caller then
     hold.flag(s, hold.SUSPECTED)
   else

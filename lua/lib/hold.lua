@@ -124,10 +124,15 @@ function hold.channel(s, client)
   return s.lock .. ':wake:' .. client
 end
 
--- tell a client that a hold of it was released by force, on the one channel that it has for all its holds. That is
--- never a sharded one, as its names are in many slots: hence the quotes, which the loader does not look for.
+-- forced notes that a hold was released by force, and tells its client.
 function hold.forced(s, ticket)
   redis.call('HSET', s.lock, 'forced', ticket)
+  hold.taken(s, ticket)
+end
+
+-- taken tells a client that a hold was taken from it, on the one channel that it has for all its holds. That is
+-- never a sharded one, as its names are in many slots: hence the quotes, which the loader does not look for.
+function hold.taken(s, ticket)
   local prefix = string.match(s.lock, '^([^{]*):[^:{]*:{')
   redis.pcall("PUBLISH", prefix .. ':wake:' .. hold.client(ticket), 'F ' .. ticket .. ' ' .. s.lock)
 end

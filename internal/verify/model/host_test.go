@@ -28,7 +28,7 @@ type lightly struct{ answered, unusual int }
 // scripts are those of the lock.
 var scripts = []*lua.Script{
 	lua.Fairlock.Ask, lua.Fairlock.End, lua.Fairlock.Renew, lua.Fairlock.Renewals, lua.Fairlock.Check, lua.Fairlock.Checks, lua.Fairlock.Force.Plain(), lua.Move,
-	lua.MultiAsk, lua.MultiEnd,
+	lua.Fairlock.Bury, lua.Fairlock.Bury.Logged(), lua.MultiAsk, lua.MultiEnd,
 	lua.Fairlock.Ask.Logged(), lua.Fairlock.End.Logged(), lua.Fairlock.Check.Logged(), lua.Fairlock.Force.Plain().Logged(), lua.Move.Logged(),
 }
 
@@ -64,7 +64,7 @@ func historic(k lua.Keys, history int, s *lua.Script, keys, args []string) ([]st
 
 func (h host) run(k lua.Keys, history int, r Request) (wire.Tuple, error) {
 	s := r.Script()
-	keys := k.All()
+	keys := stage.KeysOf(k, s, r.Args())
 	if s == lua.Fairlock.Renew {
 		keys = keys[:1]
 		switch r := r.(Renew); {
@@ -236,7 +236,7 @@ func (h *happened) forgotten() error {
 	}
 	for client := range h.Before[2].Members {
 		at := h.Before[2].Number(client)
-		waits := func(a lua.Arrival) bool { return wire.TicketClient(a.Ticket) == client && a.Arrival <= at }
+		waits := func(a lua.Arrival) bool { return wire.TicketClient(a.Ticket) == client && a.Arrival < at }
 		if client != h.Caller && (at > h.Now-minute || at > h.Now-10*minute && slices.ContainsFunc(line.QueueOf(h.Before), waits)) {
 			return fmt.Errorf("%s is a suspect since %d, and was forgotten", client, at)
 		}

@@ -53,6 +53,8 @@ func says(r Request) line.Says {
 		return line.Says{Caller: wire.TicketClient(r.Ticket), Floor: r.Floor, Uncounted: r.Uncounted}
 	case Check:
 		return line.Says{Caller: r.Client, Floor: r.Floor, Uncounted: r.Uncounted, Tickets: r.Tickets, Bounds: r.Bounds}
+	case Bury:
+		return line.Says{Floor: r.Floor, Uncounted: r.Uncounted}
 	case Force:
 		return line.Says{Floor: r.Floor, Uncounted: r.Uncounted}
 	case Move:
@@ -75,7 +77,7 @@ func (h *happened) freed() bool {
 			return !r.Rests && r.Token == 0
 		}
 		return r.Ticket == owner && (r.Token == 0 || r.Token >= token && r.Token <= token+passesOf(owner))
-	case Force:
+	case Force, Bury:
 		return h.Reply.Status == wire.Done
 	}
 	return false
@@ -131,6 +133,10 @@ func (j *judge) ends(h happened) string {
 	case Force:
 		if h.freed() && h.Reply.States[0] == h.before.owner() {
 			return of(wire.HowForced)
+		}
+	case Bury:
+		if h.freed() && h.Reply.States[0] == h.before.owner() {
+			return of(wire.HowDied)
 		}
 	case Move:
 		switch {

@@ -77,13 +77,14 @@ func FuzzMutex(f *testing.F) { plays.Fuzz(f) }
 // everySight is all that can come of requests.
 func everySight() []string {
 	sights := []string{"message G", "message S", "message F", "message L", "grant in a reply", "grant with a note", "mark", "scan", "renewed still",
-		"history released", "history expired", "history forced", "history moved", "message W", "phase wants", "phase idle", "phase final wants", "stays", "remembered", "nobody", "rests fairlock/end", "rests fairlock/ask", "rests fairlock/move"}
+		"history released", "history expired", "history forced", "history moved", "history died", "message W", "phase wants", "phase idle", "phase final wants", "stays", "remembered", "nobody", "rests fairlock/end", "rests fairlock/ask", "rests fairlock/move"}
 	sights = append(sights, stage.Statuses(map[*lua.Script][]wire.Status{
 		lua.Fairlock.Ask:   {wire.Granted, wire.Waiting, wire.Busy, wire.Late, wire.Full},
 		lua.Fairlock.End:   {wire.Done, wire.Refused},
 		lua.Fairlock.Renew: {wire.Granted, wire.Refused, wire.Late},
 		lua.Fairlock.Check: {wire.Done, wire.Late},
 		lua.Fairlock.Force: {wire.Done, wire.Refused},
+		lua.Fairlock.Bury:  {wire.Done, wire.Refused},
 		lua.Move:           {wire.Granted, wire.Refused, wire.Late},
 	})...)
 	for _, flag := range []int{wire.More, wire.Suspected, wire.Stepped, wire.Handed, wire.Unwoken, wire.Uncounted, wire.Wanted} {
@@ -92,10 +93,10 @@ func everySight() []string {
 	for _, state := range []string{wire.StateQueued, wire.StateAgain, wire.StateGranted, wire.StateEarlier, wire.StateGone, wire.StateFull} {
 		sights = append(sights, lua.Fairlock.Check.Name+" "+state)
 	}
-	for _, state := range []string{wire.StateExpired, wire.StateForced, wire.StateForgotten} {
+	for _, state := range []string{wire.StateExpired, wire.StateForced, wire.StateForgotten, wire.StateDied} {
 		sights = append(sights, lua.Fairlock.End.Name+" "+state, lua.Fairlock.Renew.Name+" "+state)
 	}
-	for _, how := range []string{wire.HowExpired, wire.HowForced, wire.HowStalled} {
+	for _, how := range []string{wire.HowExpired, wire.HowForced, wire.HowStalled, wire.HowDied} {
 		sights = append(sights, lua.Fairlock.Ask.Name+" tells "+how, "message tells "+how)
 	}
 	sights = append(sights, "grants tells expired", lua.Fairlock.Ask.Name+" tells unknown", lua.Move.Name+" tells handed")

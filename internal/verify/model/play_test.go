@@ -173,6 +173,8 @@ func (p *player) build(s step) Request {
 			return p.give(t, s, notAfter, floor)
 		}
 		return p.adopt(t, s, notAfter, floor)
+	case line.OpBury:
+		return Bury{Client: stage.ClientName(s.Client), Floor: floor, Uncounted: s.Blank}
 	case line.OpCheck:
 		r := Check{Client: stage.ClientName(s.Client), Mode: s.Mode, NotAfter: notAfter, Floor: floor, Uncounted: s.Blank}
 		r.Tickets, r.Bounds, r.Heads = p.Waiting(s)

@@ -16,6 +16,7 @@ const (
 	OpRenew     = "renew"
 	OpCheck     = "check"
 	OpForce     = "force"
+	OpBury      = "bury"
 	OpMove      = "move" // into transit, or out of it
 	OpResize    = "resize"
 	OpDowngrade = "downgrade"
@@ -168,11 +169,11 @@ func (s Step) String() string {
 	var b stage.Words
 	b.WriteString(s.Op)
 	is := func(ops ...string) bool { return slices.Contains(ops, s.Op) }
-	ticket := !is(OpCheck, OpResize, OpInspect, OpRepeat, OpHear, OpHush, OpPass, OpClock, OpDelete, OpDeny, OpCrowd)
+	ticket := !is(OpBury, OpCheck, OpResize, OpInspect, OpRepeat, OpHear, OpHush, OpPass, OpClock, OpDelete, OpDeny, OpCrowd)
 	request := ticket || is(OpCheck, OpResize)
 	b.Say(ticket, "%s/%d", stage.ClientName(s.Client), s.Slot)
 	b.Say(is(OpCheck), "%s %s slots %b", stage.ClientName(s.Client), s.Mode, s.Slots)
-	b.Say(is(OpHear, OpHush), "%s", stage.ClientName(s.Client))
+	b.Say(is(OpHear, OpHush, OpBury), "%s", stage.ClientName(s.Client))
 	b.Say(is(OpAsk), "%s permits %d lease %d ms grant %d ms", s.Mode, s.Permits, s.Lease, s.Grant)
 	b.Say(is(OpMove), "lease %d ms, %d ms in transit", s.Lease, s.Grant)
 	b.Say(is(OpResize), "to %d", s.Permits)

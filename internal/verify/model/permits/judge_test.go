@@ -133,6 +133,8 @@ func says(r Request) line.Says {
 		return line.Says{Caller: wire.TicketClient(r.Ticket), Floor: r.Floor, Uncounted: r.Uncounted}
 	case Check:
 		return line.Says{Caller: r.Client, Floor: r.Floor, Uncounted: r.Uncounted, Tickets: r.Tickets, Bounds: r.Bounds}
+	case Bury:
+		return line.Says{Floor: r.Floor, Uncounted: r.Uncounted}
 	case Force:
 		return line.Says{Floor: r.Floor, Uncounted: r.Uncounted}
 	case Resize:
@@ -293,6 +295,9 @@ func (j *judge) stays(h happened) error {
 			continue
 		}
 		if force, ok := h.request.(Force); ok && force.Ticket == ticket {
+			continue
+		}
+		if bury, ok := h.request.(Bury); ok && bury.Client == wire.TicketClient(ticket) && !wire.Rests(ticket) {
 			continue
 		}
 		return fmt.Errorf("%s held until %d, and does not at %d", ticket, r.until, h.Now)

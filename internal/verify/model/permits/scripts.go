@@ -189,9 +189,8 @@ func (r End) Run(l *Lock, now int64) wire.Tuple {
 	c.settle(freed && r.Token == 0 && !r.Rests && size > 0 && hold.Lease <= line.MostKept && r.usual(c))
 	c.advance()
 	c.keep(size)
-	if rests && len(l.Queue) > 0 {
-		head := l.Queue[0].Ticket
-		c.Publish(wire.TicketClient(head), "L "+head)
+	if rests {
+		c.look()
 	}
 	if freed {
 		return c.reply(wire.Done, -1, size, 0)

@@ -178,7 +178,7 @@ func (c *call) settle(usual bool) {
 			}
 		}
 	case !guarded:
-		h.Holds, h.Group, h.Forced, h.Lapsed, h.Looked, h.Wants, h.Rests = nil, 0, "", "", nil, "", 0
+		h.Holds, h.Group, h.Forced, h.Lapsed, h.Died, h.Looked, h.Wants, h.Rests = nil, 0, "", "", "", nil, "", 0
 		c.Lock.Holders = map[string]int64{guard: 0}
 		if !h.pending() {
 			h.Previous, h.Told = "", 0
