@@ -72,11 +72,10 @@ func (q Queue) ready(ctx context.Context) (*lease.Lease, error) {
 // wait is one call on its way to a hold. Its core says what it does next: it asks, waits, and leaves if ctx ends first.
 type wait struct {
 	*ticket
-	ctx    context.Context
-	mode   string              // try or drain: it does not wait
-	from   *lua.Transit        // where the hold is that it wants; nil: with whom the queue says
-	joined bool                // it entered the hold of another ticket
-	ahead  [1]*outItem[sender] // room for the releases that its request takes along
+	ctx   context.Context
+	mode  string              // try or drain: it does not wait
+	from  *lua.Transit        // where the hold is that it wants; nil: with whom the queue says
+	ahead [1]*outItem[sender] // room for the releases that its request takes along
 }
 
 // begin makes the ticket of a call, and makes it known before anything is sent (R8).

@@ -385,6 +385,7 @@ type caller struct {
 	wake         chan struct{} // something has changed; nil if nobody has waited for that yet
 	over         chan struct{} // closed when its release was acknowledged or given up; nil likewise
 	acknowledged bool
+	joined       bool // it entered the hold of another ticket; only for its own goroutine
 }
 
 // call makes a ticket, or a party, give its caller.

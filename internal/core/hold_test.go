@@ -57,7 +57,7 @@ func TestAnErrorOfARenewalIsRetriedUntilTheDeadline(t *testing.T) {
 		if w.renews[h.Ticket] {
 			require.Equal(t, "failing a: disk full", w.renewed(h, w.renewal(h), wire.Reply{}, errFull))
 			failed++
-			require.Equal(t, failed, h.failures)
+			require.EqualValues(t, failed, h.failures)
 		}
 	}
 	require.Greater(t, failed, 6)

@@ -45,12 +45,12 @@ type Hold struct {
 	Since    time.Time // by the clock of this machine
 	Idle     time.Time // until when its client keeps it for a call that comes; zero while a call uses it
 
-	granted  time.Time // when its call got it: not before the server gave it its token
-	due      time.Time // of the next renewal; zero if there is none to come
-	inDoubt  time.Time // until when a renewal that was not answered may have made it last
-	hurried  time.Time // when something was heard that a renewal must look into
-	failures int
+	granted  time.Time     // when its call got it: not before the server gave it its token
+	due      time.Time     // of the next renewal; zero if there is none to come
+	inDoubt  time.Time     // until when a renewal that was not answered may have made it last
+	hurried  time.Time     // when something was heard that a renewal must look into
 	spans    time.Duration // how long the lease is that is confirmed
+	failures int32
 	renewing bool
 	telling  bool      // a call waits to hear that its name stays taken
 	told     bool      // and has heard it
@@ -308,8 +308,8 @@ func (l *Lock) OnRenewed(x *Input, h *Hold, sent *Renewal, a Attempt, r *wire.Re
 	case f.Err != nil:
 		h.failures++
 		x.Add(Effect{Do: Failing, Call: &t.Call, At: h.Lasts.Deadline.Add(-h.spans), Err: f.Err})
-		h.due = x.Now.Add(min(x.Backoff(h.failures-1), t.Renewal/10))
-		x.Add(Effect{Do: RenewalFailed, Call: &t.Call, Err: f.Err, Left: h.Lasts.Deadline.Sub(x.Now), Lease: h.spans, Count: h.failures})
+		h.due = x.Now.Add(min(x.Backoff(int(h.failures)-1), t.Renewal/10))
+		x.Add(Effect{Do: RenewalFailed, Call: &t.Call, Err: f.Err, Left: h.Lasts.Deadline.Sub(x.Now), Lease: h.spans, Count: int(h.failures)})
 	case r.Status == wire.Late:
 		h.due = x.Now
 	case r.Status != wire.Granted:

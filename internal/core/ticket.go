@@ -61,12 +61,13 @@ type Ticket struct {
 	Joint    bool   // its call has more to do before it returns: it asks for other names too, or proclaims
 	Inherits bool   // what it adopts may stay taken after its end
 	state    state
-	placed   bool // it was told that it has its place
-	heard    bool // a message, or the reply to a request of its own, brought the grant
-	forced   bool // a message says that it was released by force: a renewal must look into that at once
-	crowded  bool // the last acquire request for the name was told to wait when its release began
-	rests    bool // the name is to stay taken after its end; set as its end begins
-	rejoined bool // it was out of the queue once, though its client was subscribed since before that
+	placed   bool  // it was told that it has its place
+	heard    bool  // a message, or the reply to a request of its own, brought the grant
+	forced   bool  // a message says that it was released by force: a renewal must look into that at once
+	crowded  bool  // the last acquire request for the name was told to wait when its release began
+	rests    bool  // the name is to stay taken after its end; set as its end begins
+	rejoined bool  // it was out of the queue once, though its client was subscribed since before that
+	expiries int32 // grants that ran out before they were taken
 
 	Limit   int    // how many may wait when it comes, until it has a place; 0: any number (I11)
 	Arrival int64  // its place in the order; 0 until a reply has told, unless the call gives one
@@ -80,7 +81,6 @@ type Ticket struct {
 	release *Release
 
 	believed time.Time // not before that: the server may have forgotten a hold
-	expiries int       // grants that ran out before they were taken
 
 	used uint64 // the token that its release names, if not 0: the last that calls have used of its hold
 }

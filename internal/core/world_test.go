@@ -78,7 +78,7 @@ func (w *world) do(input func(*Input)) string {
 	input(x)
 	for text, t := range w.l.tickets.byText {
 		if w.names[text] == "" { // It is new, or got a new number.
-			w.names[text] = w.calls[&t.Call] + strings.Repeat("'", t.expiries)
+			w.names[text] = w.calls[&t.Call] + strings.Repeat("'", int(t.expiries))
 		}
 	}
 	var all []string
