@@ -49,8 +49,7 @@ func TestAllAreTakenAndGivenBackAtOnce(t *testing.T) {
 		all := names(t, 10)
 		m := multilock.New(c, all)
 		require.NoError(t, m.Do(t.Context(), func(context.Context) error { return nil })) // The scripts are known now.
-		// The clock is ahead of the tokens: one number is the reply for all.
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) // The clock is ahead of the tokens then: one number is the reply for all.
 		s.ResetStats()
 		l := kit.Got(m.Lock(t.Context()))(t)
 		require.EqualValues(t, 1, s.CommandStats()["evalsha"])

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/headwaiter/headwaiter/internal/reason"
 	"github.com/headwaiter/headwaiter/internal/wire"
@@ -23,6 +24,26 @@ func remembered(before string, seen uint64) string {
 		return forgotten + ":" + strconv.FormatUint(seen, 10)
 	}
 	return before
+}
+
+// told is how the hold before ended by a reply. An earlier reply that was lost may have said more.
+func told(before string, lost bool) string {
+	if before == "" && lost {
+		return wire.UnknownBefore
+	}
+	return before
+}
+
+// causeOver is why a hold is lost whose leases have ended by themselves: it stalled, or it was not to last longer, or nobody
+// renewed it.
+func causeOver(now, stallBy time.Time, cause error) error {
+	switch {
+	case !stallBy.IsZero() && !now.Before(stallBy):
+		return reason.ErrStalled
+	case cause != nil:
+		return cause
+	}
+	return reason.ErrExpired
 }
 
 // howLost is how a hold has ended that was lost for a reason, as its release says it. Close is a release.

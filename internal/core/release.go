@@ -251,9 +251,8 @@ func ReleaseOf(t *Ticket) Release {
 
 // how is how the hold of the ticket has ended, for the next one. If no call had it, that one is told what this one was told.
 func (t *Ticket) how() string {
-	h := t.Hold
-	if h == nil || t.acknowledged || h.Gone == nil && t.Joint && t.grant.Before != "" {
-		return wire.HowUnused
+	if h := t.Hold; h != nil && !t.acknowledged && (h.Gone != nil || !t.Joint || t.grant.Before == "") {
+		return howLost(h.Gone)
 	}
-	return howLost(h.Gone)
+	return wire.HowUnused
 }

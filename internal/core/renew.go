@@ -170,14 +170,7 @@ func (l *Lock) hurry(x *Input, h *Hold) {
 
 // LoseOver ends a hold as lost all of whose leases have ended by themselves.
 func (l *Lock) LoseOver(x *Input, h *Hold, v Leases) {
-	cause := reason.ErrExpired
-	switch {
-	case !v.StallBy.IsZero() && !x.Now.Before(v.StallBy):
-		cause = reason.ErrStalled
-	case h.Lasts.Cause != nil:
-		cause = h.Lasts.Cause
-	}
-	l.Lose(x, h, cause)
+	l.Lose(x, h, causeOver(x.Now, v.StallBy, h.Lasts.Cause))
 }
 
 // Lose ends the hold as lost. It also sends a release: Redis may still record the hold.
