@@ -66,8 +66,8 @@ func (c *Client) Restored() { (*waitqueue.Client)(c).Restored() }
 // command "headwaiter bury" does the same.
 //
 // An invocation, if not empty, limits it to a client that has stated the same [Options].Invocation, so that a late witness
-// does not end what the next run holds. It returns what it has ended; found is false if the identity is not known, or is another
-// run's. After an error some of it may be ended: call it again. A client that is buried though it lives loses its holds
+// does not end what the next run holds. It returns what it has ended; found is false if the identity is not known, or another run
+// has it. After an error some of it may be ended: call it again. A client that is buried though it lives loses its holds
 // with the cause [lease.ErrReplaced].
 func (c *Client) Bury(ctx context.Context, identity, invocation string) (ended []waitqueue.Burial, found bool, err error) {
 	return (*waitqueue.Client)(c).Bury(ctx, identity, invocation)

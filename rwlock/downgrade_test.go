@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -123,7 +122,7 @@ func TestOtherWritesOnTheHoldKeepItExclusive(t *testing.T) {
 
 func TestADowngradeOfWhatIsNoWriteHold(t *testing.T) {
 	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
-		m, other := rwlock.New(c, kit.Name(t), headwaiter.WithLease(time.Second)), rwlock.New(c, kit.Name(t)+":other")
+		m, other := rwlock.New(c, kit.Name(t)), rwlock.New(c, kit.Name(t)+":other")
 		r := read(t, t.Context(), m)
 		require.NoError(t, m.Downgrade(t.Context(), r), "it is one for reading already")
 		require.ErrorIs(t, other.Downgrade(t.Context(), r), lease.ErrNotHeld)

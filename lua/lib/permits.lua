@@ -44,9 +44,9 @@ function permits.writes(ticket, n)
   return tonumber(n) > 1 and string.find(ticket, ':w:', 1, true)
 end
 
--- pend notes how the last write hold ended. The mark keeps ends off the fast path until the next one is told: those of readers,
+-- recall notes how the last write hold ended. The mark keeps ends off the fast path until the next one is told: those of readers,
 -- who may hold meanwhile. It comes after a write that is accepted when memory is full.
-function permits.pend(s, how)
+function permits.recall(s, how)
   s.before, s.told, s.marked = how, false, '1'
   redis.call('HSET', s.lock, 'previous', '0:' .. how, 'marked', '1')
 end
@@ -56,9 +56,9 @@ function permits.finish(s, ticket, n, token, how)
   if not how or not permits.writes(ticket, n) then return end
   token = base.int(token)
   if how ~= 'unused' then
-    permits.pend(s, how .. ':' .. token)
+    permits.recall(s, how .. ':' .. token)
   elseif s.told and s.of == token then
-    permits.pend(s, s.told)
+    permits.recall(s, s.told)
   end
 end
 
@@ -303,7 +303,7 @@ function permits.take(s, list, who)
     s.told, s.of, s.before = s.before or 'unknown:0', writer, false
     redis.call('HSET', s.lock, 'previous', writer .. ':' .. s.told)
   elseif fresh and list[1].kind == 'r' then
-    permits.pend(s, 'unknown:0') -- Nobody knows of a writer before these readers.
+    permits.recall(s, 'unknown:0') -- Nobody knows of a writer before these readers.
   end
   return wrote
 end

@@ -286,8 +286,8 @@ func (c *call) lapse(tickets []string) {
 	}
 }
 
-// pend notes how the last write hold ended, for the next one.
-func (c *call) pend(how string) { c.Hash.Previous, c.Hash.Told, c.Hash.Marked = how, 0, true }
+// recall notes how the last write hold ended, for the next one.
+func (c *call) recall(how string) { c.Hash.Previous, c.Hash.Told, c.Hash.Marked = how, 0, true }
 
 // finish notes how a hold has ended, if it was one for writing.
 func (c *call) finish(ticket string, hold Hold, how string) {
@@ -296,9 +296,9 @@ func (c *call) finish(ticket string, hold Hold, how string) {
 	switch {
 	case how == "" || t.Kind != wire.Write || hold.Permits <= 1:
 	case how != wire.HowUnused:
-		c.pend(fmt.Sprintf("%s:%d", how, hold.Token))
+		c.recall(fmt.Sprintf("%s:%d", how, hold.Token))
 	case told != "":
-		c.pend(told)
+		c.recall(told)
 	}
 }
 
@@ -367,7 +367,7 @@ func (c *call) take(ticket string, permits, lease int64, phase byte, who string)
 	c.lasts = max(c.lasts, c.Now+lease)
 	switch {
 	case fresh && t.Kind == wire.Read:
-		c.pend(wire.UnknownBefore)
+		c.recall(wire.UnknownBefore)
 	case t.Kind == wire.Write && (fresh || h.pending()):
 		if !h.pending() {
 			h.Previous = wire.UnknownBefore
