@@ -121,7 +121,7 @@ func (g *grave) burialOf(named, note string) (b burial, ok bool) {
 }
 
 // Bury ends what the client has left that has an identity, in place of a client that takes it. An invocation, if not empty,
-// limits that to the run of a program that has stated it. found is false if the identity is not known, or another run's.
+// limits that to the run of a program that has stated it. found is false if the identity is not known, or another run has it.
 func Bury(ctx context.Context, servers *conn.Servers, prefix, identity, invocation string, tell func(Buried)) (found bool, err error) {
 	witness := lua.Incarnate{Invocation: invocation}
 	for _, key := range keysOf(servers, prefix, identity) {

@@ -3,7 +3,7 @@
 -- KEYS  identity    hash  the present client, its incarnation, and those before that are not buried yet
 -- ARGV  client      who takes it; empty: nobody does, a witness says that the present client is dead
 --       who         name@host#pid
---       invocation  what tells the run of the program from others, as systemd's INVOCATION_ID; of a witness, whose death it
+--       invocation  what tells the run of the program from others, as INVOCATION_ID of systemd; of a witness, whose death it
 --                   has seen: the identity stays as it is if its client has said another one. Empty: it is not known
 --       then each client of the same process that has an identity: if one of them has this one, it stays as it is
 -- REPLY {status, incarnation, then each client that is to be buried}
