@@ -20,7 +20,6 @@ const (
 	second      = stage.Second
 	minute      = stage.Minute
 
-	nobody  = "-:0:z:1:0:0"   // has a lock whose last hold was not released
 	granted = "granted"       // the phase of a grant that was not renewed yet
 	wants   = wire.PhaseWants // and of a hold whose holder is to be told when somebody waits
 )
@@ -165,7 +164,7 @@ func (h *Hash) Fields() map[string]string {
 		f["phase"] = h.phase()
 	}
 	if h.Owner == "" && h.Pending() {
-		f["owner"], f["until"], f["phase"] = nobody, "1", wire.PhaseFinal
+		f["owner"], f["until"], f["phase"] = wire.Nobody, "1", wire.PhaseFinal
 	}
 	if p := h.Previous; p.How != "" {
 		f["previous"] = fmt.Sprintf("%d:%s", p.For, p.How)

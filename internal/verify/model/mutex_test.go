@@ -138,7 +138,7 @@ func (s state) number(field string) int64 {
 }
 
 func (s state) owner() string {
-	if owner := s.lock()["owner"]; owner != nobody {
+	if owner := s.lock()["owner"]; owner != wire.Nobody {
 		return owner
 	}
 	return ""
