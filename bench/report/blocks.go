@@ -54,10 +54,10 @@ func blocks(r bench.Report) map[string]string {
 		found["network"] = v.overview()
 		return found
 	}
-	source := strings.Replace(v.source(), "make bench", "make bench-redlock", 1)
-	if len(v.rivals()) > 0 {
-		found["summary"], found["engines"], found["reached"] = v.summary(), v.engines(), v.reached()
-		source = v.source()
+	found["summary"], found["engines"], found["reached"] = v.summary(), v.engines(), v.reached()
+	source := v.source()
+	if len(v.rivals()) == 0 {
+		source = strings.Replace(source, "make bench", "make bench-redlock", 1)
 	}
 	if nodes := v.nodes(); len(nodes.Table.Rows) > 0 {
 		found["redlock"] = fmt.Sprintf("%s:\n\n%s", source, table(nodes.Table))
