@@ -1,8 +1,9 @@
 // Package network puts a delay between clients and servers of a benchmark: what a network takes that loopback does not.
 //
 // A wire listens on loopback, dials its server for each connection, and hands on what comes, each way the delay later and
-// in order. It adds nothing else: it has no limit of bytes and loses nothing. What it costs itself, two more processes
-// that a message passes, is measured with a delay of 0. Connecting is not delayed, closing is.
+// in order. It has no limit of bytes and loses nothing. What it takes itself, as a process that each message passes, is
+// measured with a delay of 0. Connecting is not delayed, closing is. A side that does not read holds up all others of its
+// wire, so it is for clients that read or die.
 package network
 
 import (

@@ -49,18 +49,18 @@ func Fill(r bench.Report, pages ...string) error {
 // blocks are what pages can have of a run, by name; empty what another kind of run fills.
 func blocks(r bench.Report) map[string]string {
 	v := view{r}
-	found := map[string]string{"summary": "", "engines": "", "reached": "", "network": "", "redlock": ""}
+	found := map[string]string{"engines": "", "reached": "", "network": "", "redlock": ""}
 	if len(v.far()) > 0 {
 		found["network"] = v.overview()
 		return found
 	}
-	found["summary"], found["engines"], found["reached"] = v.summary(), v.engines(), v.reached()
+	found["engines"], found["reached"] = v.engines(), v.reached()
 	source := v.source()
 	if len(v.rivals()) == 0 {
 		source = strings.Replace(source, "make bench", "make bench-redlock", 1)
 	}
 	if nodes := v.nodes(); len(nodes.Table.Rows) > 0 {
-		found["redlock"] = fmt.Sprintf("%s:\n\n%s", source, table(nodes.Table))
+		found["redlock"] = fmt.Sprintf("%s. %s\n\n%s", source, strings.Join(nodes.Text, " "), table(nodes.Table))
 	}
 	return found
 }
@@ -69,31 +69,6 @@ func blocks(r bench.Report) map[string]string {
 func (v view) source() string {
 	e := v.Environment
 	return fmt.Sprintf("One run of `make bench`, %s, commit %s, %d cores", e.At.Format("2 January 2006"), or(e.Commit, "unknown"), e.CPUs)
-}
-
-// summary says in how many pairs this project's lock is ahead, and where it is not.
-func (v view) summary() string {
-	faster, level, slower := 0, 0, []string{}
-	for _, c := range v.rivals() {
-		switch speed := c.Speed(); {
-		case speed.Low > 1:
-			faster++
-		case speed.High < 1:
-			who := "uncontended"
-			if c.Clients > 1 {
-				who = fmt.Sprintf("with %d clients", c.Clients)
-			}
-			slower = append(slower, fmt.Sprintf("%s %s %s", c.Contender, short(speed.Median), who))
-		default:
-			level++
-		}
-	}
-	text := fmt.Sprintf("%s. In %d comparisons Headwaiter was faster in %d, level in %d and slower in %d",
-		v.source(), faster+level+len(slower), faster, level, len(slower))
-	if len(slower) > 0 {
-		text += ". The slower ones, as shares of the other lock's speed: " + strings.Join(slower, ", ")
-	}
-	return text + ".\n"
 }
 
 // engines are the pairs that help to choose an engine: the lock on Redis against the one on several masters and against

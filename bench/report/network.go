@@ -174,7 +174,7 @@ func (v view) above() Section {
 	s := Section{
 		Title: "Above one round trip",
 		Text: []string{"A hand-off, and a cycle with `Unlock`, need one round trip. The bound is 1.05 of one round trip and of what the same takes with a wire that takes no time. " +
-			"That wire itself is two more processes that each message passes: its rows say what it takes and what the same takes without it, in the same rounds. In µs, medians."},
+			"A wire is one more process that each message passes: the rows of 0 say what the same takes with one and without, in the same rounds. In µs, medians."},
 		Table: Table{Heads: []string{"lock", "work", "round trip", "measured", "round trip and loopback", "ratio"}},
 	}
 	for _, what := range []struct{ lock, work string }{

@@ -71,7 +71,7 @@ func TestAPageOfANetworkCountsRoundTrips(t *testing.T) {
 // A run over a network and one without fill each its own blocks of a page, and leave those of the other.
 func TestEachKindOfRunFillsItsOwnBlocks(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "page.md")
-	const empty = "<!-- bench: summary -->\n<!-- /bench -->\n<!-- bench: network -->\n<!-- /bench -->\n"
+	const empty = "<!-- bench: reached -->\n<!-- /bench -->\n<!-- bench: network -->\n<!-- /bench -->\n"
 	require.NoError(t, os.WriteFile(page, []byte(empty), 0o600))
 	require.NoError(t, report.Fill(networked(), page))
 	text := string(must.Got(os.ReadFile(page))(t))

@@ -118,7 +118,6 @@ func TestBlocksOfPagesAreFilled(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "page.md")
 	const around = "# A page\n\n<!-- bench: %s -->\n%s<!-- /bench -->\n\nbehind\n"
 	for name, want := range map[string][]string{
-		"summary": {"2 January 2026, commit abc123", "In 6 comparisons", "faster in 4, level in 1 and slower in 1. The slower ones, as shares of the other lock's speed: rival 0.83 uncontended."},
 		"engines": {"| `fairlock` | etcd-mutex | 20.0", "| 32.0 (31.4 to 32.6) |\n| contrib/etcdlock | etcd-mutex | – | 10.0 (9.80 to 10.2) |"},
 		"reached": {"| W1, of the cycle floor | 1.00 | 0.85 | reached |", "| W4 C=8, of the cycle floor | 0.80 | 1.00 | missed |",
 			"| W3 with a cohort of 64, to W3 without | 20.0 | 20.0 | reached |", "| W5, 1,000 dead waiters, ms | 3.0 | 20.0 | reached |"},
