@@ -24,7 +24,7 @@ func TestAHoldReleasedByForceAtAllNodesIsTheNextCalls(t *testing.T) {
 	m := mutex(t, dial(t, all), headwaiter.WithLease(time.Minute))
 	l := kit.Got(m.Lock(soon(t)))(t)
 	everywhere(t, m, all)
-	other := mutex(t, dial(t, all), headwaiter.WithLease(time.Minute))
+	other := mutex(t, dial(t, all), headwaiter.WithLease(time.Minute), redlock.WithTimeout(patient))
 	waits := kit.Lock(t.Context(), other.Lock)
 
 	require.ErrorIs(t, kit.Err(other.ForceRelease(soon(t), l.Token()+1)), lease.ErrOtherToken)
@@ -53,7 +53,7 @@ func TestAForceThatAMajorityDoesNotAnswerSaysSo(t *testing.T) {
 	m := mutex(t, dial(t, all), headwaiter.WithLease(time.Minute))
 	l := kit.Got(m.Lock(soon(t)))(t)
 	everywhere(t, m, all)
-	other := mutex(t, dial(t, all))
+	other := mutex(t, dial(t, all), redlock.WithTimeout(patient))
 	all[0].Stop()
 	all[1].Stop()
 	require.ErrorContains(t, kit.Err(other.ForceRelease(soon(t), l.Token())), "2 of 3 nodes did not answer, and may still hold it")
@@ -74,8 +74,8 @@ func TestAForceOfANameThatCannotBeSaysSo(t *testing.T) {
 func anew(t *testing.T, n, restarted int) (all []*redistest.Server, p []*faults.Proxy, held *lease.Lease, other *redlock.Mutex) {
 	t.Helper()
 	all, p, connect := behind(t, n)
-	options := []redlock.Option{headwaiter.WithLease(3 * time.Second)}
-	m := redlock.New(dial(t, all), kit.Name(t), options...)
+	lasts := headwaiter.WithLease(3 * time.Second)
+	m := redlock.New(dial(t, all), kit.Name(t), lasts)
 	held = kit.Got(m.Lock(soon(t)))(t)
 	everywhere(t, m, all)
 	for _, s := range all[:restarted] {
@@ -85,7 +85,7 @@ func anew(t *testing.T, n, restarted int) (all []*redistest.Server, p []*faults.
 		require.NotEqual(t, fmt.Sprint(held.Token()), s.Text("HGET", keys(t).Lock, "token"))
 	}
 	require.NoError(t, held.Context().Err(), "the hold outlives restarts in turn")
-	return all, p, held, redlock.New(connect(), kit.Name(t), options...)
+	return all, p, held, redlock.New(connect(), kit.Name(t), lasts, redlock.WithTimeout(1500*time.Millisecond))
 }
 
 func TestAForceFreesTheVotesThatNodesHaveGivenAnew(t *testing.T) {
@@ -165,6 +165,7 @@ func TestTokensFollowNoClockThatIsFarAhead(t *testing.T) {
 
 const (
 	timeout = 500 * time.Millisecond
+	patient = 5 * time.Second // where a node that is slow must not count as one that does not answer
 	lasts   = 10 * time.Second
 )
 

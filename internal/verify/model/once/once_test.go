@@ -166,9 +166,7 @@ func (p *player) request(r Once) error {
 	if err != nil {
 		return err
 	}
-	if h.Before[1].Left == 0 {
-		clear(p.ran) // The notes are forgotten.
-	}
+	p.forget(h.Before)
 	if known.Number == r.Number && h.Reply.Status != wire.Late {
 		p.Seen["repeated"]++
 	}
@@ -186,8 +184,16 @@ func (p *player) request(r Once) error {
 	return nil
 }
 
+// forget follows the server, whose notes may be gone before a request is served.
+func (p *player) forget(before stage.State) {
+	if before[1].Left == 0 {
+		clear(p.ran)
+	}
+}
+
 // overtake runs the script that ends requests.
 func (p *player) overtake(r Overtake) error {
+	p.forget(p.State)
 	reply, err := lua.Overtake.Tuple(p.host.Call(p.Keys.All()[1:], lua.Overtake, []string{r.Lane, stage.Decimal(r.Number)}))
 	if err != nil {
 		return err
@@ -202,6 +208,16 @@ func (p *player) overtake(r Overtake) error {
 		}
 	}
 	return p.Compare()
+}
+
+// Whoever ends requests after all notes are gone begins new ones: what was done before them is forgotten as well.
+func TestNotesThatAreGoneAreNotBackWithTheNextOnes(t *testing.T) {
+	t.Parallel()
+	p := newPlayer(stage.Embed(t, plays.Scripts...), 0)
+	require.NoError(t, p.play([]step{
+		{op: opNew, lane: 2, choice: 1, skips: 2}, {op: opPass, choice: 7}, {op: opOvertake, lane: 1}, {op: opAgain, lane: 2},
+	}))
+	require.NoError(t, p.End())
 }
 
 // A key of another type is an error before anything is written or published.
