@@ -162,6 +162,29 @@ func ExampleWithMinHold() {
 	// true
 }
 
+// A nightly job learns the next night that the one before was not finished.
+func ExampleWithPrevious() {
+	ctx, clients, stop := kit.Ready(1)
+	defer stop()
+
+	nightly := fairlock.New(clients[0], "ledger", headwaiter.WithPrevious(48*time.Hour))
+	if _, err := nightly.Lock(ctx); err != nil {
+		panic(err)
+	}
+	if _, err := nightly.ForceRelease(ctx, 0); err != nil { // Somebody loses patience.
+		panic(err)
+	}
+	held, err := nightly.Lock(ctx)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(held.Previous().Kind, held.Previous().Orderly())
+	fmt.Println(held.Release(ctx))
+	// Output:
+	// forced false
+	// <nil>
+}
+
 // A worker that hangs keeps nobody else out, however long a job may take.
 func ExampleWithMaxStall() {
 	ctx, clients, stop := kit.Ready(1)

@@ -61,6 +61,18 @@ func (c *Client) Shutdown(ctx context.Context) error { return (*waitqueue.Client
 // A copy that does not call it is found out when it makes its next connections, which ends the same way.
 func (c *Client) Restored() { (*waitqueue.Client)(c).Restored() }
 
+// Bury ends what the client has left that has an [Options].Identity, in place of the process that would take it next: what it
+// holds is free for others at once. It is for a witness of the death: whoever waits for the process, as a supervisor does. The
+// command "headwaiter bury" does the same.
+//
+// An invocation, if not empty, limits it to a client that has stated the same [Options].Invocation, so that a late witness
+// does not end what the next run holds. It returns what it has ended; found is false if the identity is not known, or another run
+// has it. After an error some of it may be ended: call it again. A client that is buried though it lives loses its holds
+// with the cause [lease.ErrReplaced].
+func (c *Client) Bury(ctx context.Context, identity, invocation string) (ended []waitqueue.Burial, found bool, err error) {
+	return (*waitqueue.Client)(c).Bury(ctx, identity, invocation)
+}
+
 // Options is what a client needs to know. Only Redis.InitAddress must be set.
 type Options struct {
 	// Redis says where the server is and how to log on. The fields that the protocol depends on are set by
@@ -103,6 +115,20 @@ type Options struct {
 	// HeldTooLong and WaitedTooLong are how long a hold, and the wait of a call, may last before the Observer and the Log
 	// are told: then, and again each time that it has doubled. The default is not to look.
 	HeldTooLong, WaitedTooLong time.Duration
+	// Identity is a name of which the platform promises that at most one process has it at a time: a pod's UID and the name of
+	// its container, the pod of a StatefulSet, a unit of systemd on a host. A process that has died then costs the others its
+	// restart, not its leases: Dial ends what earlier clients with the identity hold and wait for, at all names, before it
+	// returns, or, if a server is silent, later in the background. docs/when-a-holder-dies.md says who can promise that.
+	//
+	// An earlier client that lives after all loses its holds with the cause [lease.ErrReplaced], by its next renewal or call, and
+	// can lock nothing any more; until its local deadline both can act, and fencing tokens alone protect. A second client of
+	// one process with the identity is [lease.ErrInvalid], until the first is closed. Without an identity, the default,
+	// nothing is sent or stored for it, and a hold lasts for its lease. With one, the first call for a name costs a round
+	// trip more, and so does one every 50 s.
+	Identity string
+	// Invocation tells this run of the program from others with the Identity, for [Client.Bury]. The default is the variable
+	// INVOCATION_ID of the environment, which systemd sets.
+	Invocation string
 }
 
 // What most programs ask for with errors.Is. The others are in package lease.

@@ -57,6 +57,19 @@ func WithMinHold(d time.Duration) option.MinHold {
 	return option.Set(func(t *waitqueue.Terms) { t.MinHold = d })
 }
 
+// WithPrevious keeps for d how a hold ended that was not released, so that the next one within d after its lease still learns it
+// from [lease.Lease.Previous]. Without it Redis knows for about a minute, and then the next is told [lease.Unknown]. A hold that
+// is released leaves nothing.
+//
+// It is for packages fairlock, striped, reentrant, multilock and election, and counts for the holds of the processes that state
+// it: state it wherever a hold can die. It costs a round trip a hold, because the server is told before the call returns
+// (Campaign of package election: at once after it), and each renewal is a request of its own. The key lives for d longer than the
+// lease. d is from [lease.MinLease] to 365 days; with fairlock.WithCohort and WithKeep calls fail with [lease.ErrInvalid]. The
+// default, and 0, is the minute.
+func WithPrevious(d time.Duration) option.Previous {
+	return option.Set(func(t *waitqueue.Terms) { t.Remember = d })
+}
+
 // WithMaxStall ends a hold when nobody calls [lease.Lease.Progress] on it for d, though the client lives and renews it: a
 // worker that hangs keeps nobody else out. The time begins when the call returns, also one for several names. The hold's
 // context ends with the cause [lease.ErrStalled], and the next in the queue holds. d is at least [lease.MinLease]. The

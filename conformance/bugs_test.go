@@ -55,6 +55,11 @@ const (
 	wantedEnds    bug = "a hold ends when somebody waits"
 	noChannel     bug = "there is no channel to be told by"
 
+	tellsNothing  bug = "a hold is not told how the one before ended"
+	tellsReleases bug = "a hold is told that all others were released"
+	tellsOld      bug = "a hold is told what the one before was told"
+	tellsAll      bug = "who shares is told how the last hold ended"
+
 	neverTells   bug = "a loss is not told"
 	plainCause   bug = "the cause of a loss is no ErrLost"
 	lateDeadline bug = "the holder learns too late that its lease is over"
@@ -192,6 +197,9 @@ func doorCatches() []caught {
 		{wantedByTries, "", "a holder that asks is told when somebody waits", "tries alone"},
 		{wantedEnds, "", "a holder that asks is told when somebody waits", "has ended with that"},
 		{noChannel, "", "an engine that cannot tell who waits has no channel", "it is promised"},
+		{tellsNothing, "", "a hold is told how the one before it ended", `ended "unknown", not "released"`},
+		{tellsReleases, "", "a hold is told how the one before it ended", `not "forced"`},
+		{tellsOld, "", "a hold is told how the one before it ended", "it was told before"},
 		{unlockTwiceSent, "", "a second Unlock does nothing", "to try for what the next holds"},
 		{neverFrees, "", "an Unlock after a release does nothing", "to be next after a release"},
 		{freesAnothers, "", "an Unlock after a loss does nothing", "after an Unlock that is to do nothing"},
@@ -277,6 +285,7 @@ func rwlockCatches() []caught {
 
 func semaphoreCatches() []caught {
 	return []caught{
+		{tellsAll, "", "an engine that does not remember says so", `ended "released`},
 		{keepsPanicked, "", "Do releases when its function panics", "after a panic"},
 		{doForgetsLoss, "", "Do tells a loss", "the hold was lost"},
 		{countHolders, "", "never are more permits held than there are", "permits are held, of 4"},

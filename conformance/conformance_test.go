@@ -192,6 +192,7 @@ func TestWhatIsNotOfferedIsNamed(t *testing.T) {
 		"mutex: a release after a loss says so and frees nothing: it has no Break",
 		"mutex: an Unlock after a loss does nothing: it has no Break",
 		"mutex: a holder that asks is told when somebody waits: it is not told when it is Wanted",
+		"mutex: a hold is told how the one before it ended: it has no Break",
 		"mutex: an Unlock that is cut off costs a lease: the client has no Cut",
 		"mutex: Do tells a loss: losses are not Told",
 		"mutex: a holder that is cut off loses its hold: the client has no Cut",

@@ -25,6 +25,8 @@ type Engine struct {
 	Told bool
 	// Wanted: a holder that asks for it is told when somebody waits ([lease.Lease.Wanted]). Without it the channel is nil.
 	Wanted bool
+	// Remembers: an exclusive hold is told how the one before it ended ([lease.Lease.Previous]). Without it that is unknown.
+	Remembers bool
 
 	// Lease is the shortest that the engine keeps alive on a machine that is busy with tests; the default is
 	// 3 s. Cases that wait for the end of one ask for it, all others for a lease of several times Patience. A run

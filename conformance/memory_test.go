@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/keeper"
+	"github.com/headwaiter/headwaiter/internal/reason"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -54,7 +55,7 @@ func (m *memory) engine() Engine {
 			m.gives.Store(true)
 			return m.dial().offers()
 		},
-		Fair: true, Fenced: true, Told: true, Wanted: true,
+		Fair: true, Fenced: true, Told: true, Wanted: true, Remembers: true,
 		Lease: time.Second,
 		Errors: Errors{
 			Busy: errBusy, Closed: errClosed, Deadlock: errDeadlock, Upgrade: errUpgrade, Name: errName,
@@ -68,7 +69,8 @@ type site struct {
 	limit int64
 	held  []*hold
 	queue []*ticket
-	left  int // have given up their places
+	left  int           // have given up their places
+	ended reason.Ending // how the last exclusive hold ended
 }
 
 type ticket struct {
@@ -89,6 +91,7 @@ type hold struct {
 	lasts   time.Duration
 	key     any
 	token   uint64
+	before  reason.Ending
 	keepers []*keeper.Keeper
 	text    string           // by which it is adopted
 	wants   []*keeper.Keeper // are to be told when somebody waits
@@ -168,6 +171,15 @@ func (m *memory) grant(s *site, t *ticket) *hold {
 		m.token = 1
 	}
 	h := &hold{client: t.client, site: s, n: t.n, lasts: t.lasts, key: t.key, token: m.token}
+	if key, _ := t.key.(heldKey); t.n == s.limit && !strings.HasPrefix(key.path, "semaphore ") || m.bug == tellsAll {
+		h.before = s.ended
+	}
+	switch m.bug {
+	case tellsNothing:
+		h.before = reason.Ending{}
+	case tellsReleases:
+		h.before.How = min(h.before.How, reason.Released)
+	}
 	s.held = append(s.held, h)
 	if m.bug == readersTokenLow && t.n == 1 {
 		h.token = 1
@@ -196,7 +208,7 @@ func (m *memory) keeper(ctx context.Context, h *hold) *keeper.Keeper {
 		engine = side
 	}
 	k = keeper.New(ctx, keeper.Terms{
-		Token: h.token, Key: h.key, Engine: engine,
+		Token: h.token, Key: h.key, Engine: engine, Previous: h.before,
 		Until: m.certain(h),
 		Release: func(ctx context.Context) error {
 			if h.client.isSilent() {
@@ -356,6 +368,15 @@ func (m *memory) drop(h *hold, cause error) {
 	h.loss.Stop()
 	h.renewal.Stop()
 	h.site.held = slices.Delete(h.site.held, i, i+1)
+	switch {
+	case cause == nil && m.bug == tellsOld && h.site.ended.How > reason.Released:
+	case cause == nil:
+		h.site.ended = reason.Ending{How: reason.Released, Token: h.token}
+	case errors.Is(cause, lease.ErrForced):
+		h.site.ended = reason.Ending{How: reason.Forced, Token: h.token}
+	default:
+		h.site.ended = reason.Ending{How: reason.Expired, Token: h.token}
+	}
 	m.advance(h.site)
 }
 

@@ -91,10 +91,10 @@ type trial struct {
 // kinds are all that there is. The first four can be held by one at a time, and share the cases of that.
 func kinds() []kind {
 	return []kind{
-		{"mutex", makeMutex, slices.Concat(doorCases(), unlockCases(), doCases(), wantedCases(), mutexCases())},
-		{"reentrant", makeReentrant, slices.Concat(doorCases(), unlockCases(), doCases(), wantedCases(), reentrantCases())},
-		{"rwlock", makeRWLock, slices.Concat(doorCases(), unlockCases(), doCases(), wantedCases(), rwlockCases())},
-		{"semaphore", makeSemaphore, slices.Concat(doorCases(), unlockCases(), doCases(), wantedCases(), semaphoreCases())},
+		{"mutex", makeMutex, slices.Concat(doorCases(), unlockCases(), doCases(), wantedCases(), previousCases(), mutexCases())},
+		{"reentrant", makeReentrant, slices.Concat(doorCases(), unlockCases(), doCases(), wantedCases(), previousCases(), reentrantCases())},
+		{"rwlock", makeRWLock, slices.Concat(doorCases(), unlockCases(), doCases(), wantedCases(), previousCases(), rwlockCases())},
+		{"semaphore", makeSemaphore, slices.Concat(doorCases(), unlockCases(), doCases(), wantedCases(), previousCases()[1:], semaphoreCases())},
 		{"latch", makeLatch, latchCases()},
 		{"barrier", makeBarrier, barrierCases()},
 	}
@@ -270,6 +270,10 @@ func told(s *stage, _ Client, _ any) string   { return unless(s.engine.Told, "lo
 func wanted(s *stage, _ Client, _ any) string {
 	return unless(s.engine.Wanted, "it is not told when it is Wanted")
 }
+func remembers(s *stage, _ Client, _ any) string {
+	return unless(s.engine.Remembers, "it does not say that it Remembers")
+}
+
 func cuttable(_ *stage, c Client, _ any) string { return unless(c.Cut != nil, "the client has no Cut") }
 
 func silenceable(_ *stage, c Client, _ any) string {

@@ -34,8 +34,8 @@ const MaxCohort = waitqueue.MaxPasses
 // Inspect shows the first token of a hold, and each pass takes the next token. If that token is still ahead of the clock,
 // the next call joins the queue instead.
 //
-// With [headwaiter.WithMaxHold] and [headwaiter.WithMaxStall] it has no effect. With [headwaiter.WithMinHold] calls fail
-// with [lease.ErrInvalid].
+// With [headwaiter.WithMaxHold] and [headwaiter.WithMaxStall] it has no effect. With [headwaiter.WithMinHold] and
+// [headwaiter.WithPrevious] calls fail with [lease.ErrInvalid].
 func WithCohort(n int) Option { return option.Set(func(o *own) { o.passes = n }) }
 
 // WithHistory keeps the last n ends of holds in Redis, for operators: `headwaiter log NAME` and inspect.History tell of each
@@ -84,6 +84,8 @@ func cohortOf(q waitqueue.Queue, opts []Option) (*waitqueue.Cohort, error) {
 		return nil, fmt.Errorf("%w: WithCohort: %d passes must be from 0 to %d", out, n, MaxCohort)
 	case n != 0 && t.MinHold != 0:
 		return nil, fmt.Errorf("%w: WithCohort cannot go with WithMinHold", lease.ErrInvalid)
+	case n != 0 && t.Remember != 0:
+		return nil, fmt.Errorf("%w: WithCohort cannot go with WithPrevious", lease.ErrInvalid)
 	case d != 0 && (d < time.Millisecond || d > MaxKeep):
 		return nil, fmt.Errorf("%w: WithKeep: a time of %v must be from 1ms to %v, or 0 not to keep", lease.ErrInvalid, d, MaxKeep)
 	case d != 0 && other != "":
@@ -101,6 +103,8 @@ func notWithKeep(t waitqueue.Terms) string {
 		return "WithMaxHold"
 	case t.MinHold != 0:
 		return "WithMinHold"
+	case t.Remember != 0:
+		return "WithPrevious"
 	case t.MaxStall != 0:
 		return "WithMaxStall"
 	case t.OnDisk:

@@ -23,7 +23,7 @@ import (
 type Ended struct {
 	lease.Holder
 	Until time.Time // when it was given back or taken away, or its lease ended; as Since by the clock of the server
-	How   string    // released, expired, forced or moved (by HandOver)
+	How   string    // released, expired, stalled, died, forced or moved (by HandOver)
 }
 
 // History returns the last holds of a fair lock that has ended, the newest first: as many as fairlock.WithHistory keeps, for

@@ -105,6 +105,9 @@ var (
 	ErrStalled = reason.ErrStalled
 	// ErrCopied: the process is a copy of the one that held it; its image was restored, as from a snapshot.
 	ErrCopied = reason.ErrCopied
+	// ErrReplaced: another client has taken the identity ([headwaiter.Options].Identity), so this one can lock nothing any more:
+	// its calls fail with this error, which is for good.
+	ErrReplaced = reason.ErrReplaced
 	// ErrClientClosed: the client that held it was closed.
 	ErrClientClosed = reason.ErrClientClosed
 )

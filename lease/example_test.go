@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/keeper"
+	"github.com/headwaiter/headwaiter/internal/reason"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -89,6 +90,45 @@ func ExampleLease_Deadline() {
 	left := time.Until(held.Deadline())
 	fmt.Println(left > 0, left <= 10*time.Second)
 	// Output: true true
+}
+
+// A job looks whether the one before it was left half done, as programs do at EOWNERDEAD.
+func ExampleLease_Previous() {
+	held := (*lease.Lease)(keeper.New(context.Background(), keeper.Terms{
+		Token: 8, Until: keeper.Until{Deadline: time.Now().Add(time.Minute)},
+		Previous: reason.Ending{How: reason.Expired, Token: 7},
+	}))
+	if before := held.Previous(); !before.Orderly() {
+		fmt.Println("mends what was left:", before)
+	}
+	fmt.Println("goes on")
+	// Output:
+	// mends what was left: expired, token 7
+	// goes on
+}
+
+func ExampleEnding_Orderly() {
+	for _, kind := range []lease.EndingKind{lease.Released, lease.HandedOver, lease.Died, lease.Unknown} {
+		fmt.Println(kind, lease.Ending{Kind: kind}.Orderly())
+	}
+	// Output:
+	// released true
+	// handed over true
+	// died false
+	// unknown false
+}
+
+func ExampleEnding_String() {
+	fmt.Println(lease.Ending{Kind: lease.Forced, Token: 7})
+	fmt.Println(lease.Ending{})
+	// Output:
+	// forced, token 7
+	// unknown
+}
+
+func ExampleEndingKind_String() {
+	fmt.Println(lease.Stalled)
+	// Output: stalled
 }
 
 // A resource that refuses all but the highest token it has seen is no use where several hold.

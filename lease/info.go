@@ -15,6 +15,9 @@ type Info struct {
 	Used    int64    // permits held, parties that have come, or the count that is left
 	Waiting int      // how many wait
 	Queue   []Waiter // the first of them, in their order
+	// Previous is how the hold before the present one ended, or the last one if nobody holds: see [Lease.Previous]. It is told of
+	// locks that one holds at a time.
+	Previous Ending
 	// Suspects are clients that let a lease run out and have not been heard of since.
 	Suspects []string
 	// State is the state of a latch (unset, closed, open) or a barrier (unset, open, broken).

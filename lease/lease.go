@@ -43,6 +43,22 @@ func (l *Lease) Token() uint64 { return l.keeper().Token() }
 // read-write lock share their token instead.
 func (l *Lease) Shared() bool { return l.keeper().Shared() }
 
+// Previous returns how the hold before this one ended. After a death, or any other end that its owner did not bring about,
+// what the lock protects may be left half done: look at it, and mend it, before you go on. A POSIX mutex that is robust says
+// the same by EOWNERDEAD. It asks nobody: the grant has brought it, and later it stays the same.
+//
+// It tells of exclusive holds: packages fairlock, striped, reentrant, election, multilock, and the write holds of rwlock, which
+// are told how the last write hold ended. A lease on several names tells of the first name whose hold was not given back. A
+// hold that no call has returned does not count; what it was told is told to the next. After entering a hold again it says what
+// the first lease says. Semaphores, readers and redlock answer [Unknown]. So do other engines, unless they say otherwise.
+//
+// Redis knows for about a minute after the last use of a name; headwaiter.WithPrevious keeps it for longer. A failover that has
+// lost the last writes, or a restart from an old file, is not noticed: then Previous tells of what the server has.
+func (l *Lease) Previous() Ending {
+	e := l.keeper().Previous()
+	return Ending{Kind: EndingKind(e.How), Token: e.Token}
+}
+
 // Deadline returns the local time until which the hold is certain if nothing renews it any more, and nobody calls Progress.
 func (l *Lease) Deadline() time.Time { return l.keeper().Deadline() }
 

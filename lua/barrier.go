@@ -6,9 +6,10 @@ package lua
 // Messages of MessageOpen and MessageBroken are for the waiters in just that generation.
 var Barrier = &Protocol{
 	Kind:      "barrier",
-	Ask:       load("barrier/ask"),
+	Ask:       mortal(load("barrier/ask")),
 	End:       load("barrier/end"),
 	Check:     load("barrier/check"),
+	Bury:      load("barrier/bury"),
 	Inspect:   load("barrier/inspect"),
 	Endings:   []string{"leases", "arrivals", "last", "calls"},
 	Broadcast: true,

@@ -13,6 +13,7 @@ var Election = &Protocol{
 	Check:    Fairlock.Check,
 	Checks:   Fairlock.Checks,
 	Force:    once(load("election/force")),
+	Bury:     load("election/bury"),
 	Inspect:  Fairlock.Inspect,
 	Endings:  queueEndings,
 }

@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/internal/wire"
 )
 
 // A View is the answer of an inspection.
@@ -20,6 +23,7 @@ type View struct {
 	Queue    []Arrival
 	Suspects []string
 	State    string
+	Previous string // how the hold before ended, or the last if nobody holds, as "how:token"; empty if nothing is known
 }
 
 // A Holder is one hold as the server knows it.
@@ -64,6 +68,9 @@ func (s *Script) DecodeInspect(res rueidis.RedisResult) (View, error) {
 	v.Queue, errs[6] = arrivals(f[6])
 	v.Suspects, errs[7] = f[7].AsStrSlice()
 	v.State, errs[8] = f[8].ToString()
+	if before, ok := strings.CutPrefix(v.State, wire.EndingMark); ok {
+		v.State, v.Previous = "", before
+	}
 	if len(f) == 10 {
 		v.Stated, errs[9] = f[9].AsInt64()
 	}

@@ -23,13 +23,18 @@ type Script struct {
 	Source string
 	SHA    string // what EVALSHA calls it
 	Reads  bool   // it changes nothing
+	asks   bool   // a number below 0 is a grant
 
-	sharded, logged, plain *Script
+	sharded, logged, plain, mortal *Script
 }
 
 // Logged is the same script for a name that keeps a history: lib/history.lua says what else it needs. It is nil where
 // there is none.
 func (s *Script) Logged() *Script { return s.logged }
+
+// Mortal is the same script for a client with an identity, which may have been buried: lib/mortal.lua says what else it needs.
+// It is nil where there is none.
+func (s *Script) Mortal() *Script { return s.mortal }
 
 // Plain is, of the script of a request that has no ticket, the one that lib/once.lua runs in it; nil of all others. It is
 // never sent by itself.
@@ -44,6 +49,7 @@ var toSharded = strings.NewReplacer("'PUBLISH'", "'SPUBLISH'", "'NUMSUB'", "'SHA
 
 const (
 	historyFile = "lib/history.lua"
+	mortalFile  = "lib/mortal.lua"
 	onceFile    = "lib/once.lua"
 )
 
@@ -75,6 +81,15 @@ func load(name string) *Script {
 func loadLogged(name string) *Script {
 	s := load(name)
 	s.logged = made(name, historyFile, name+".lua")
+	return s
+}
+
+// mortal adds to a script that can take or queue something what it is for a client with an identity.
+func mortal(s *Script) *Script {
+	s.mortal = made(s.Name, mortalFile, s.Name+".lua")
+	if s.logged != nil {
+		s.logged.mortal = made(s.Name, mortalFile, historyFile, s.Name+".lua")
+	}
 	return s
 }
 
@@ -115,7 +130,7 @@ func registered(name, source string) *Script {
 
 func newScript(name, source string) *Script {
 	sum := sha1.Sum([]byte(source))
-	return &Script{Name: name, Source: source, SHA: hex.EncodeToString(sum[:])}
+	return &Script{Name: name, Source: source, SHA: hex.EncodeToString(sum[:]), asks: strings.HasSuffix(name, "/ask")}
 }
 
 // include writes a file with what it includes; body are the files that the mark for them stands for.

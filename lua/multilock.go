@@ -11,7 +11,7 @@ import (
 
 // MultiAsk asks for several locks of the protocol Fairlock at once, and MultiEnd ends a ticket of each.
 var (
-	MultiAsk = load("multilock/ask")
+	MultiAsk = mortal(load("multilock/ask"))
 	MultiEnd = load("multilock/end")
 )
 

@@ -4,12 +4,13 @@ package lua
 // the first client to come after the server has forgotten the lock makes it anew.
 var Semaphore = &Protocol{
 	Kind:    "semaphore",
-	Ask:     load("semaphore/ask"),
+	Ask:     mortal(load("semaphore/ask")),
 	End:     load("semaphore/end"),
 	Renew:   load("semaphore/renew"),
-	Check:   load("semaphore/check"),
+	Check:   mortal(load("semaphore/check")),
 	Checks:  load("semaphore/checks"),
 	Force:   once(load("semaphore/force")),
+	Bury:    load("semaphore/bury"),
 	Inspect: load("semaphore/inspect"),
 	Endings: permitEndings,
 	Renewed: []string{"holders"},
@@ -26,6 +27,7 @@ var RWLock = &Protocol{
 	Check:   Semaphore.Check,
 	Checks:  Semaphore.Checks,
 	Force:   Semaphore.Force,
+	Bury:    Semaphore.Bury,
 	Inspect: Semaphore.Inspect,
 	Endings: permitEndings,
 	Renewed: Semaphore.Renewed,

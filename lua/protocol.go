@@ -21,6 +21,7 @@ type Protocol struct {
 	// it, in a cluster of one slot; nil where there is none.
 	Checks  *Script
 	Force   *Script
+	Bury    *Script // nil where a dead client leaves nothing
 	Inspect *Script
 
 	// Endings are the endings of a lock's other keys, in the order in which the scripts want them; Renewed are
@@ -111,13 +112,14 @@ var slotTags = sync.OnceValue(func() *[Slots]string {
 // Fairlock is the protocol of the fair queued lock.
 var Fairlock = &Protocol{
 	Kind:     "lock",
-	Ask:      loadLogged("fairlock/ask"),
+	Ask:      mortal(loadLogged("fairlock/ask")),
 	End:      loadLogged("fairlock/end"),
 	Renew:    load("fairlock/renew"),
 	Renewals: load("fairlock/renewals"),
-	Check:    loadLogged("fairlock/check"),
+	Check:    mortal(loadLogged("fairlock/check")),
 	Checks:   load("fairlock/checks"),
 	Force:    once(loadLogged("fairlock/force")),
+	Bury:     loadLogged("fairlock/bury"),
 	Inspect:  load("fairlock/inspect"),
 	Endings:  queueEndings,
 }
@@ -132,6 +134,7 @@ var Reentrant = &Protocol{
 	Check:    Fairlock.Check,
 	Checks:   Fairlock.Checks,
 	Force:    Fairlock.Force,
+	Bury:     Fairlock.Bury,
 	Inspect:  Fairlock.Inspect,
 	Endings:  queueEndings,
 	Entries:  true,

@@ -16,6 +16,7 @@ var Redlock = &Protocol{
 	Check:   Fairlock.Check,
 	Checks:  Fairlock.Checks,
 	Force:   Fairlock.Force,
+	Bury:    Fairlock.Bury,
 	Inspect: Fairlock.Inspect,
 	Endings: queueEndings,
 }

@@ -25,7 +25,9 @@ func (s *Script) decode(m rueidis.RedisMessage) (wire.Tuple, error) {
 	var r wire.Tuple
 	if m.IsInt64() {
 		n, err := m.AsInt64()
-		if r = ofNumber(n); r.Status == 0 && err == nil {
+		if s.asks && n < 0 {
+			r = wire.Tuple{Status: wire.Granted, Now: -n, Token: uint64(-n), States: unknownBefore}
+		} else if r = ofNumber(n); r.Status == 0 && err == nil {
 			err = fmt.Errorf("lua: %s: reply %d: %w", s.Name, n, errShape)
 		}
 		return r, err
@@ -87,6 +89,9 @@ func Fallback(res rueidis.RedisResult) bool {
 	n, err := m.AsInt64()
 	return err == nil && wire.Status(n) == wire.MoreKeys
 }
+
+// unknownBefore is what the reply to an ask says in full that is below 0. Nobody writes to it.
+var unknownBefore = []string{wire.EndingMark + wire.UnknownBefore}
 
 // ofNumber reads a reply of one number: without a status if that is no time, and not what stands for itself. What a time
 // says in full is in [wire.Tuple.Complete].
@@ -178,7 +183,8 @@ func (s *Script) decodeLists(r *wire.Tuple, grants, states rueidis.RedisMessage)
 		if err := errors.Join(err1, err2, err3); err != nil {
 			return fmt.Errorf("lua: %s: grant in the reply: %w", s.Name, err)
 		}
-		r.Grants = append(r.Grants, wire.Grant{Ticket: ticket, Token: uint64(token), At: r.Now, Until: until})
+		ticket, before, _ := strings.Cut(ticket, " "+wire.EndingMark)
+		r.Grants = append(r.Grants, wire.Grant{Ticket: ticket, Token: uint64(token), At: r.Now, Until: until, Before: before})
 	}
 	if r.States, err = states.AsStrSlice(); err != nil {
 		return fmt.Errorf("lua: %s: states of the reply: %w", s.Name, err)

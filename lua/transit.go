@@ -15,7 +15,7 @@ import (
 )
 
 // Move lets a hold of the fair lock go from one ticket to another: into transit, or out of it.
-var Move = loadLogged("fairlock/move")
+var Move = mortal(loadLogged("fairlock/move"))
 
 // Ever is a not-after that never comes.
 const Ever = "9007199254740991"

@@ -87,12 +87,14 @@ const (
 	Missed                        // a check found a grant whose message never came: Ticket
 	Suspected                     // the server says that this client let a lease run out
 	GivenBack                     // a grant came for a ticket that had ended: Ticket
+	Died                          // this client ended what a dead one had left: Count is how many holds, or parties at a barrier
 	Differs                       // clients of a semaphore state different numbers of permits, this client another than the newest before
 )
 
 // The moments of a client, which have neither Kind nor Name.
 const (
 	TwoMasters Moment = iota + 201 // two connections of this client see two masters with different data, and both grant: Err
+	Replaced                       // another client has taken the identity of this one, which can lock nothing any more
 )
 
 var moments = map[Moment]string{
@@ -100,7 +102,7 @@ var moments = map[Moment]string{
 	Renewed: "renewed", RenewalFailed: "renewal failed", HeldLong: "held for long", Wanted: "wanted", Released: "released", Lost: "lost", HandedOver: "handed over",
 	HandedOff: "handed off", Skipped: "skipped", Expired: "expired", Woken: "woken", Rejoined: "rejoined",
 	Missed: "missed a message", Suspected: "suspected", GivenBack: "given back", Differs: "stated another number",
-	TwoMasters: "saw two masters",
+	TwoMasters: "saw two masters", Died: "died", Replaced: "replaced",
 }
 
 // String returns the moment in a word or two.
@@ -218,6 +220,8 @@ type Stats struct {
 	Late       uint64 // requests that ran after their not-after
 	Stepped    uint64 // leases cut because the server's clock stepped back
 	Forged     uint64 // messages that made no sense
+	Died       uint64 // holds, and parties at barriers, of dead clients that this one has ended
+	Replaced   uint64 // 1 if another client has taken the identity of this one
 	TwoMasters uint64 // times two connections of this client saw two masters with different data
 	Refused    uint64 // steps of tickets that the package documentation does not list: not taken, and a bug
 }

@@ -50,7 +50,7 @@ func TestAHoldLastsAsLongAsAMajorityStandsForIt(t *testing.T) {
 	require.Less(t, time.Now(), deadline.Add(lasts), "a bare majority is gone with its first node")
 	require.ErrorIs(t, l.Release(soon(t)), lease.ErrLost)
 	for _, s := range all[3:] {
-		kit.Eventually(t, "what is left to be given back", func() bool { return s.Text("HGET", keys(t).Lock, "owner") == "" })
+		kit.Eventually(t, "what is left to be given back", func() bool { return voter(t, s) == "" })
 	}
 	all[1].Cont()
 }
@@ -199,7 +199,7 @@ func TestR6TokensRiseOverQuorumsWhoseClocksAreApart(t *testing.T) {
 				// One that knows of no token yet.
 				m := mutex(t, dial(t, all), options...)
 				kit.Eventually(t, "the holds before to be gone", func() bool {
-					return all[quorum[0]].Text("HGET", keys(t).Lock, "owner") == ""
+					return voter(t, all[quorum[0]]) == ""
 				})
 				others(all, quorum, (*redistest.Server).Stop)
 				l := kit.Got(m.Lock(soon(t)))(t)

@@ -308,7 +308,7 @@ func TestR2AMajorityThatIsSilentIsAnErrorWithinFourTimeouts(t *testing.T) {
 				}
 				synctime.Pass(2 * lasts) // What was on its way may run now, and is over.
 				for _, s := range b.all {
-					require.Empty(t, s.Text("HGET", keys(t).Lock, "owner"))
+					require.Empty(t, voter(t, s))
 					require.Zero(t, s.Int("ZCARD", keys(t).Queue))
 				}
 				kit.Release(t, kit.Lock(t.Context(), m.Lock).Value(t))

@@ -167,6 +167,12 @@ type plan struct {
 // run does what the core says until the call holds or cannot. do is the first step, which has begun, or the zero plan.
 func (w *wait) run(do plan) (*lease.Lease, error) {
 	e := w.entry
+	if err := e.enter(w.ctx); err != nil {
+		if do.ask != nil {
+			w.unsent()
+		}
+		return nil, w.failed(err)
+	}
 	for alone := false; ; {
 		if do.Do == core.Go {
 			ended := w.ctx.Err() != nil

@@ -74,6 +74,10 @@ func (q Queue) Await(ctx context.Context, e Event) (place int, err error) {
 		w.end(x)
 		p.teller.Passed(time.Since(begun), false, err)
 	}()
+	if unentered := w.enter(ctx); unentered != nil {
+		err = unentered
+		return 0, err
+	}
 	err = a.run()
 	return p.Place, err
 }

@@ -44,6 +44,9 @@ func (q *binding) settle(ctx context.Context) error {
 	if q.err != nil {
 		return q.err
 	}
+	if q.client.identity.Replaced() {
+		return lease.ErrReplaced
+	}
 	return q.client.servers.Overtake(ctx, q.keys.Lock)
 }
 

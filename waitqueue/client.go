@@ -10,6 +10,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/identity"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/notify"
 	"github.com/headwaiter/headwaiter/internal/outside"
@@ -29,7 +30,8 @@ type client struct {
 	born time.Time
 	made string // server µs when it was made, or a round trip before that at the most
 
-	servers *conn.Servers
+	servers  *conn.Servers
+	identity *identity.Identity // nil: it has none
 
 	numbers  atomic.Uint64 // of tickets
 	minToken conn.Peak     // the highest token seen
@@ -82,6 +84,11 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 	}
 	id := c.servers.ID()
 	c.name.Store(&id)
+	if o.Identity != "" {
+		c.identity = identity.New(c.servers, identity.Options{
+			Name: o.Identity, Invocation: o.Invocation, Who: c.who, Prefix: o.Prefix, Replaced: c.replaced, Died: c.died,
+		})
+	}
 	c.looks.client = c
 	c.renewals.servers, c.renewals.sent = c.servers, &c.stats.Renewals
 	c.ends.spawn = c.servers.Spawn
@@ -98,6 +105,10 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 	}
 	c.made = c.servers.NodeOf("").Attempt(0).NotAfter
 	c.servers.Introduce()
+	if err := c.identity.Take(); err != nil {
+		c.shut()
+		return nil, err
+	}
 	return &Client{c}, nil
 }
 

@@ -55,6 +55,7 @@ func (c *client) shut() {
 	c.mu.Lock()
 	c.closing = true
 	c.mu.Unlock()
+	c.identity.Close()
 	c.servers.Close()
 	c.notifier.Stop()
 }

@@ -263,7 +263,7 @@ func (u *lent) lend(ctx context.Context, waited time.Duration) *lease.Lease {
 	q := u.ticket.queue
 	u.use.keeper = keeper.New(ctx, keeper.Terms{
 		Name: names.Label(q.name), Token: u.UseToken, Waited: waited, Release: u.back, Engine: u, Key: q.held, Shared: q.terms.Shared,
-		Until: keeper.Until(u.Lasts),
+		Until: keeper.Until(u.Lasts), Previous: core.Previous(&u.Hold, false),
 	})
 	u.more = append(u.more[:0], &u.use)
 	return (*lease.Lease)(u.use.keeper)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // The image of a process can be restored twice: a snapshot of a virtual machine, or a checkpoint. Then two clients have one
@@ -40,8 +42,9 @@ func (c *client) copied(other string) {
 	c.servers.Used(false)
 	c.mu.Unlock()
 	for _, s := range entries {
-		s.at().abandon()
+		s.at().abandon(lease.ErrCopied)
 	}
+	c.identity.Rename(other, id)
 	c.servers.Rename(id)
 	c.servers.Spawn(c.servers.Introduce)
 }

@@ -110,7 +110,7 @@
 //
 // # What failure does
 //
-//	the holder dies         its lease runs out; the next check grants the head
+//	the holder dies         its lease runs out, or its identity is taken; then the head is granted
 //	the head is frozen      its grant runs out; it is a suspect, and its other tickets are skipped
 //	a message is lost       a check finds the grant after about two seconds, later if more than 400 wait
 //	another server answers  it does not know the tickets; when they are missing a second time, R10 applies
@@ -187,6 +187,15 @@
 //
 //	I16 A late attempt does not change the answer to such a request. It has no effect once a later call of its client
 //	    about the name has returned.
+//
+// # Identities
+//
+// A client with an identity ends what earlier clients with it have left (internal/identity). Redis knows at which names a
+// client may have something, because a name is entered before the first request about it. One script a name buries the
+// client: it frees its holds, marks it as a suspect, serves the queue, and leaves a grave.
+//
+//	I17 Once a client is buried at a name, it takes no hold and no place there: a request that finds the grave is
+//	    refused, and none is sent by a client that did not confirm its identity within 50 s.
 //
 // # Clients without subscriptions
 //

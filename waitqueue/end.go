@@ -31,7 +31,7 @@ type sender struct {
 	entry   *entry
 	heir    *lua.Transit // where the hold goes; nil: to the next in the queue
 	timer   timers.Timer
-	room    [5]string     // of args
+	room    [7]string     // of args
 	stuck   chan struct{} // closed when the server refuses the release until somebody mends it; nil while no call wants to know
 	isStuck bool          // it is so; guarded by act, as is stuck
 }
@@ -166,6 +166,12 @@ func (d *sender) args() []string {
 		args[1], args[2] = args[2], args[1]
 	}
 	switch note := r.Note(); {
+	case r.How != "" && !s.proto.Dated:
+		rests := ""
+		if r.Rests {
+			rests = wire.EndRests
+		}
+		args = append(args, note, rests, r.How)
 	case r.Rests:
 		args = append(args, note, wire.EndRests)
 	case note != "":
@@ -201,7 +207,7 @@ func (e *lockEntry) endFor(ctx context.Context, d *sender) rueidis.RedisResult {
 func (e *lockEntry) fast(d *sender) []string {
 	r := d.release
 	h := r.Ticket.Hold
-	if _, fast := e.proto.FastPath(); !fast || h == nil || d.heir != nil || r.Token != 0 || r.Rests || e.client.servers.Counted() != "1" {
+	if _, fast := e.proto.FastPath(); !fast || h == nil || d.heir != nil || r.Token != 0 || r.Rests || r.How != "" || e.client.servers.Counted() != "1" {
 		return nil
 	}
 	args, note := append(d.room[:0], r.Text), r.Note()

@@ -52,7 +52,7 @@ type decider interface {
 	OnSubscribeRefused(error)
 	Listens() bool
 	Retire(*core.Input) (over, subscribed bool)
-	Abandon(*core.Input) (subscribed bool)
+	Abandon(*core.Input, error) (subscribed bool)
 	Silent(time.Time) bool
 }
 
@@ -282,9 +282,9 @@ func (s *entry) ticked(time.Time) {
 }
 
 // abandon ends all that the client has of the name, and sends nothing for it.
-func (s *entry) abandon() {
+func (s *entry) abandon(why error) {
 	x := s.begin()
-	subscribed := s.core.Abandon(&x.Input)
+	subscribed := s.core.Abandon(&x.Input, why)
 	s.end(x)
 	if subscribed {
 		s.drop()
@@ -332,6 +332,7 @@ func (s *entry) retire() {
 		s.end(x)
 		if over && c.entries[s.keys.Entry] != nil && c.entries[s.keys.Entry].at() == s {
 			delete(c.entries, s.keys.Entry)
+			s.leave()
 			c.servers.Used(len(c.entries) > 0)
 		}
 		c.mu.Unlock()

@@ -102,7 +102,7 @@ func (h *hold) Fired(time.Time) {
 func (h *hold) expire() {
 	e := h.ticket.entry
 	x := e.begin()
-	e.lock.Lose(&x.Input, &h.Hold, lease.ErrExpired)
+	e.lock.LoseOver(&x.Input, &h.Hold, h.leases())
 	e.end(x)
 }
 

@@ -139,7 +139,7 @@ func (e *lockEntry) Message(text string, received time.Time) {
 		for _, g := range m.Grants {
 			from, slept := e.node().Clock.Since(g.At, received)
 			lasts := time.Duration(g.Until-g.At) * time.Microsecond
-			e.lock.OnGrant(&x.Input, g.Ticket, core.Grant{Token: g.Token, From: from, Slept: slept, Lasts: lasts, Note: m.Note})
+			e.lock.OnGrant(&x.Input, g.Ticket, core.Grant{Token: g.Token, From: from, Slept: slept, Lasts: lasts, Note: m.Note, Before: g.Before})
 		}
 	case wire.MessageSuspect:
 		e.lock.OnSuspected(&x.Input, m.Ticket)

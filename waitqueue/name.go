@@ -128,12 +128,17 @@ func (q *binding) on(t Terms) {
 	}
 	q.terms, q.termsErr = t, t.check()
 	q.asks.Vote, q.asks.Renewal, q.asks.MaxHold, q.asks.MinHold = t.Vote, t.Lease.Truncate(time.Millisecond), t.MaxHold, t.MinHold
-	q.asks.WithoutRenewal = t.WithoutRenewal
+	q.asks.WithoutRenewal, q.asks.Remember = t.WithoutRenewal, t.Remember
 }
 
 // Refusing returns the queue with a reason why its calls fail, if there is one: a primitive's own option.
 func (q Queue) Refusing(err error) Queue {
 	return Queue{q.with(func(b *binding) { b.termsErr = cmp.Or(b.termsErr, err) })}
+}
+
+// tellsNothing reports whether holds are not told how the one before ended, because several may hold: a semaphore, or readers.
+func (q *binding) tellsNothing() bool {
+	return q.proto.Dated || q.asks.Kind == wire.Read
 }
 
 // Terms returns the terms of the queue.

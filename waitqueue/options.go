@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ type Options struct {
 	Observer                                    observe.Observer
 	Log                                         *slog.Logger
 	HeldTooLong, WaitedTooLong                  time.Duration
+	Identity, Invocation                        string
 }
 
 // defaults and limits, each with its reason.
@@ -36,7 +38,17 @@ const (
 
 	// maxPrefix, as every key and channel begins with it.
 	maxPrefix = 128
+	// maxIdentity, as it is part of a key.
+	maxIdentity = 256
 )
+
+// identifies says what is wrong with an identity.
+func identifies(identity string) error {
+	if identity == "" || len(identity) > maxIdentity || !names.Printable(identity) {
+		return fmt.Errorf("headwaiter: identity %.40q: must be printable, from 1 to %d bytes: %w", identity, maxIdentity, lease.ErrInvalid)
+	}
+	return nil
+}
 
 // defaults are the options with what was left out, or what is wrong with them.
 func defaults(o Options) (Options, error) {
@@ -56,5 +68,17 @@ func defaults(o Options) (Options, error) {
 		return o, errors.New("headwaiter: held too long, and waited too long, must not be negative")
 	}
 	o.Linger = max(o.Linger, minLinger)
+	if o.Identity == "" {
+		if o.Invocation != "" {
+			return o, fmt.Errorf("headwaiter: %w: an invocation is for a client with an identity", lease.ErrInvalid)
+		}
+		return o, nil
+	}
+	if err := identifies(o.Identity); err != nil {
+		return o, err
+	}
+	if o.Invocation = cmp.Or(o.Invocation, os.Getenv("INVOCATION_ID")); len(o.Invocation) > maxIdentity || !names.Printable(o.Invocation) {
+		return o, fmt.Errorf("headwaiter: invocation %.40q: must be printable, at most %d bytes: %w", o.Invocation, maxIdentity, lease.ErrInvalid)
+	}
 	return o, nil
 }

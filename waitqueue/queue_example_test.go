@@ -234,3 +234,13 @@ func ExamplePrintable() {
 	// "or\u200bders" false
 	// "a\u202eb" false
 }
+
+// What a witness of a death does: see headwaiter's Client.Bury.
+func ExampleClient_Bury() {
+	ctx, clients, end := kit.Ready(1)
+	defer end()
+
+	ended, found, err := (*waitqueue.Client)(clients[0]).Bury(ctx, "worker@host7", "")
+	fmt.Println(len(ended), found, err)
+	// Output: 0 false <nil>
+}

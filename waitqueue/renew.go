@@ -42,6 +42,9 @@ func (e *lockEntry) renewal(r core.Renewal) renewal {
 // renewed handles the reply to a renewal, or the failure of the request.
 func (h *hold) renewed(r *renewal, a conn.Attempt, reply *wire.Reply, err error) {
 	e, f := h.ticket.entry, failure(err)
+	if err == nil && len(reply.States) > 0 && reply.States[0] == wire.StateDied {
+		e.client.identity.Lost()
+	}
 	x := e.begin()
 	e.lock.OnRenewed(&x.Input, &h.Hold, &r.Renewal, attempt(&a), reply, &f, h.leases())
 	e.end(x)

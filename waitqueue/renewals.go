@@ -141,15 +141,22 @@ func (r *renewal) job(a conn.Attempt) conn.Job {
 		args = append(args, who)
 	}
 	args = append(args, a.NotAfter)
-	if r.Entries != "" {
-		args = append(args, r.Entries)
+	keys, last := r.keys.Renewed(), r.Entries
+	if r.Stays && r.Least > 0 && !r.proto.Several() {
+		last = strconv.FormatInt(r.Least.Milliseconds(), 10)
 	}
-	keys := r.keys.Renewed()
+	if last != "" || r.Remember > 0 && !r.proto.Several() {
+		args = append(args, last)
+	}
 	switch {
-	case r.Stays && r.proto.Several():
-		keys = r.keys.Staying()
+	case r.Remember > 0:
+		remember := strconv.FormatInt(r.Remember.Milliseconds(), 10)
+		if r.Wishes {
+			remember += "w"
+		}
+		keys, args = r.keys.Staying(), append(args, remember)
 	case r.Stays:
-		keys, args = r.keys.Staying(), append(args, strconv.FormatInt(r.Least.Milliseconds(), 10))
+		keys = r.keys.Staying()
 	case r.Wishes:
 		keys = r.keys.Wanting()
 	}
@@ -166,7 +173,7 @@ func (r *renewals) together(n *conn.Node, a conn.Attempt, asked []*renewal) (alo
 	}
 	groups := make(map[alike][]*renewal, 1)
 	for _, one := range asked {
-		if s := one.proto.Renewals; s != nil && one.Entries == "" && !one.Stays && (!one.Wishes || one.Said && !one.Final) {
+		if s := one.proto.Renewals; s != nil && one.Entries == "" && !one.Stays && one.Remember == 0 && (!one.Wishes || one.Said && !one.Final) {
 			group := alike{s, one.Lasts}
 			groups[group] = append(groups[group], one)
 		} else {

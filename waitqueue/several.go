@@ -61,6 +61,7 @@ func newMulti(ctx context.Context, queues []Queue, mode string) *multi {
 	m := &multi{ctx: ctx, begun: time.Now(), mode: mode, core: core.NewMulti(len(queues)), queues: queues, ended: make(chan *part, len(queues)), tried: make(chan bool, 2)}
 	m.core.Try = mode == wire.Try
 	for i, q := range queues {
+		q.client.identity.Expect(q.keys, q.terms.History)
 		m.parts = append(m.parts, &part{queue: q, index: i})
 	}
 	return m
@@ -171,6 +172,12 @@ func (m *multi) begin(ctx context.Context, p *part) bool {
 		return false
 	}
 	p.wait = w
+	if err := w.entry.enter(ctx); err != nil {
+		w.finish()
+		p.Err = err
+		m.ended <- p
+		return false
+	}
 	w.entry.mu.Lock()
 	defer w.entry.mu.Unlock()
 	w.Begun, w.Joint = m.begun, true
@@ -328,6 +335,7 @@ func (m *multi) lease() *lease.Lease {
 		token = max(token, l.Token())
 		keepers[i] = (*keeper.Keeper)(l)
 	}
+	worst := slices.MaxFunc(keepers, func(a, b *keeper.Keeper) int { return cmp.Compare(alarm(a), alarm(b)) })
 	stops := make([]func() bool, len(parts))
 	stop := func() {
 		for _, stop := range stops {
@@ -335,7 +343,7 @@ func (m *multi) lease() *lease.Lease {
 		}
 	}
 	all := keeper.New(m.ctx, keeper.Terms{
-		Name: strings.Join(names, ", ") + more, Token: token, Parts: keepers,
+		Name: strings.Join(names, ", ") + more, Token: token, Parts: keepers, Previous: worst.Previous(),
 		Waited: time.Since(m.begun), Until: keeper.Until{Deadline: time.Now().Add(lease.MaxLease), Slept: keeper.Slept()},
 		Release: func(ctx context.Context) error { stop(); return releaseParts(ctx, parts, len(parts)) },
 		Unlock: func() {
@@ -353,6 +361,18 @@ func (m *multi) lease() *lease.Lease {
 		stops[i] = context.AfterFunc(l.Context(), func() { lostOne(all, parts, l) })
 	}
 	return (*lease.Lease)(all)
+}
+
+// alarm is how much a holder wants to know how the hold of a part before ended: not if it was given back, and above all if it is
+// known that it was not.
+func alarm(k *keeper.Keeper) int {
+	switch (*lease.Lease)(k).Previous().Kind {
+	case lease.Released:
+		return 0
+	case lease.Unknown:
+		return 1
+	}
+	return 2
 }
 
 // below notes that a hold is part of a hold of several names, which has a higher token. However this hold ends, the next

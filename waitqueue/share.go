@@ -116,7 +116,7 @@ func (h *hold) grant(ctx context.Context, sh *share, q *binding, waited time.Dur
 	}
 	return (*lease.Lease)(sh.keeper.Init(ctx, keeper.Terms{
 		Name: names.Label(q.name), Token: h.Token, Until: keeper.Until(h.Lasts), Waited: waited,
-		Engine: sh, Key: q.held, Shared: q.terms.Shared, Stall: h.stall,
+		Engine: sh, Key: q.held, Shared: q.terms.Shared, Stall: h.stall, Previous: core.Previous(&h.Hold, q.tellsNothing()),
 	}))
 }
 

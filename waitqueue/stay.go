@@ -54,7 +54,10 @@ var errUntold = errors.New("the server has not answered that the names stay take
 // answer; nil if there is nothing to say.
 func stay(l *lease.Lease) <-chan error {
 	sh, ok := shareBehind(l)
-	if !ok || sh.hold.ticket.queue.terms.MinHold == 0 {
+	if !ok {
+		return nil
+	}
+	if t := &sh.hold.ticket.queue.terms; t.MinHold == 0 && t.Remember == 0 {
 		return nil
 	}
 	h := sh.hold
@@ -75,7 +78,10 @@ func stay(l *lease.Lease) <-chan error {
 // ([Terms].MaxStall) begins, and the name stays taken after the hold ([Terms].MinHold). It does nothing to a lease of another call.
 func Returned(l *lease.Lease) {
 	sh, ok := shareBehind(l)
-	if !ok || sh.hold.stall == nil && sh.hold.ticket.queue.terms.MinHold == 0 {
+	if !ok {
+		return
+	}
+	if t := &sh.hold.ticket.queue.terms; l.Previous().Kind == lease.Released && sh.hold.stall == nil && t.MinHold == 0 && t.Remember == 0 {
 		return
 	}
 	h := sh.hold

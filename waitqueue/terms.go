@@ -11,9 +11,11 @@ import (
 
 // Terms are how a primitive asks for a name and holds it.
 type Terms struct {
-	Lease    time.Duration // how long a hold lasts unless renewed
-	MaxHold  time.Duration // after which a hold ends, renewed or not; 0: never
-	MinHold  time.Duration // for which a name stays taken from the grant, whatever becomes of the hold; 0: it ends with the hold
+	Lease   time.Duration // how long a hold lasts unless renewed
+	MaxHold time.Duration // after which a hold ends, renewed or not; 0: never
+	MinHold time.Duration // for which a name stays taken from the grant, whatever becomes of the hold; 0: it ends with the hold
+	// Remember is for how long after the lease it is known that a hold was not released; 0: for about a minute.
+	Remember time.Duration
 	MaxStall time.Duration // after which a hold ends without progress; 0: never
 	MaxWait  time.Duration // after which a call ends that has no hold yet; 0: never
 	// QueueLimit is how many may wait for the name when a call comes that has to wait too; 0: any number.
@@ -63,6 +65,9 @@ func (t Terms) check() error {
 	}
 	if t.MinHold != 0 && (t.MinHold < lease.MinLease || t.MinHold > lease.MaxLease) {
 		return fmt.Errorf("%w: WithMinHold: a minimum hold of %v must be from %v to 365 days", lease.ErrInvalid, t.MinHold, lease.MinLease)
+	}
+	if t.Remember != 0 && (t.Remember < lease.MinLease || t.Remember > lease.MaxLease) {
+		return fmt.Errorf("%w: WithPrevious: a time of %v must be from %v to 365 days", lease.ErrInvalid, t.Remember, lease.MinLease)
 	}
 	if t.MaxStall != 0 && (t.MaxStall < lease.MinLease || t.MaxStall > lease.MaxLease) {
 		return fmt.Errorf("%w: WithMaxStall: a time without progress of %v must be from %v to 365 days", lease.ErrInvalid, t.MaxStall, lease.MinLease)

@@ -370,7 +370,7 @@ func endInSlot(ctx context.Context, all []*freeing) (answers []answer) {
 	args := []string{c.highest(), c.servers.Counted()}
 	var keys []string
 	for _, f := range all {
-		keys, args = append(keys, f.entry.keys.All()...), append(args, f.Text)
+		keys, args = append(keys, f.entry.keys.All()...), append(args, strings.TrimSuffix(f.Text+" "+f.How, " "))
 	}
 	a := conn.Sending()
 	c.stats.Ends.Add(1)

@@ -54,6 +54,8 @@ func unadopted(states []string) error {
 		return fmt.Errorf("the text came too late: %w", lease.ErrExpired)
 	case wire.StateForced:
 		return fmt.Errorf("in transit: %w", lease.ErrForced)
+	case wire.StateDied:
+		return fmt.Errorf("in transit: who gave it has died: %w", lease.ErrLost)
 	}
 	return fmt.Errorf("%w: this Redis knows nothing of it", lease.ErrNotGenuine)
 }

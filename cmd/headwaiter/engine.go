@@ -66,10 +66,13 @@ type where struct {
 
 // redisOnly is what is said of a Redis alone.
 type redisOnly struct {
-	prefix  string        // of the keys, if not the usual one
-	history int           // how many holds the lock keeps
-	least   time.Duration // for how long a lock stays taken from its grant
-	tls     tlsFiles
+	prefix   string        // of the keys, if not the usual one
+	history  int           // how many holds the lock keeps
+	least    time.Duration // for how long a lock stays taken from its grant
+	identity string        // whose earlier holds end at the start
+	tls      tlsFiles
+
+	remember time.Duration // for how long it is known that a hold was not released; 0: for about a minute
 }
 
 // chooser are the flags for it.
@@ -117,7 +120,7 @@ func (c *chooser) choose() (where, error) {
 
 // onlyRedis is the first flag that was given of those for a Redis.
 func (c *chooser) onlyRedis() string {
-	for _, name := range []string{"prefix", "history", "min-hold", "tls-ca", "tls-cert", "tls-key"} {
+	for _, name := range []string{"prefix", "history", "min-hold", "identity", "remember", "tls-ca", "tls-cert", "tls-key"} {
 		if c.redis.given.Changed(name) {
 			return "--" + name
 		}

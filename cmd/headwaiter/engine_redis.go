@@ -17,7 +17,7 @@ var onRedis = &engine{
 	name: "redis", noun: "Redis", variable: redisVariable, fallback: defaultRedis, form: redisForm,
 	shortest: lease.MinLease,
 	connect: func(on where, client string, _ time.Duration) (server, error) {
-		l := lookout{redisFlags{redis: on.url, tls: on.redis.tls}, on.redis.prefix}
+		l := lookout{redisFlags{redis: on.url, tls: on.redis.tls}, on.redis.prefix, on.redis.identity}
 		c, err := l.connect(client)
 		return redisServer{c, on.redis}, err
 	},
@@ -29,7 +29,7 @@ type redisServer struct {
 }
 
 func (s redisServer) lock(name string, lasts time.Duration) mutex {
-	return fairlock.New(s.client, name, headwaiter.WithLease(lasts), fairlock.WithHistory(s.only.history), headwaiter.WithMinHold(s.only.least))
+	return fairlock.New(s.client, name, headwaiter.WithLease(lasts), fairlock.WithHistory(s.only.history), headwaiter.WithMinHold(s.only.least), headwaiter.WithPrevious(s.only.remember))
 }
 
 func (s redisServer) situation(name string) (text string) {

@@ -65,6 +65,8 @@ func newExec() *cobra.Command {
 	f.DurationVar(&x.wait, "wait", defaultWait, "how long to wait for the lock; 0 takes it only if it is free and nobody waits")
 	f.DurationVar(&x.lease, "lease", lease.DefaultLease, "how long the others wait if this machine dies")
 	f.DurationVar(&x.choice.only.least, "min-hold", 0, "how long the lock stays taken from its grant, also when the command has ended or this machine dies")
+	f.StringVar(&x.choice.only.identity, "identity", "", "a name that at most one process has at a time: what an earlier one still holds ends at the start")
+	f.DurationVar(&x.choice.only.remember, "remember", 0, "how long the next hold still learns that this one was not released (HEADWAITER_PREVIOUS); about a minute if 0")
 	f.DurationVar(&x.grace, "grace", defaultGrace, "time from TERM to KILL when the lock is lost")
 	return cmd
 }
@@ -80,6 +82,11 @@ The command gets headwaiter's input, output and errors, and in its environment
   HEADWAITER_LOCK    the name of the lock
   HEADWAITER_TOKEN   the fencing token, larger than every earlier hold's: whatever
                      the lock protects should refuse a token lower than one it has seen
+  HEADWAITER_PREVIOUS
+                     how the hold before ended: released, expired, died, forced, stalled,
+                     handed over, forgotten, or unknown, as a minute after the last use
+                     (--remember makes that longer). After all but released and handed
+                     over its work may be left half done: look before you go on
 
 Without a terminal the command has a process group of its own. Signals (INT, TERM, HUP,
 QUIT, USR1, USR2) are passed on to the whole group, and the lock is released when all of
@@ -93,9 +100,15 @@ For a job that several machines start at the same time and that is to run once:
 --wait 0 --min-hold D, with a D that is longer than one may be late; both together are
 shorter than the time between two runs. Who comes too late gets 75.
 
+With --identity a start ends what an earlier call with the same identity still holds: after
+a kill of the whole service the others wait for its restart, not for the lease. It is for a
+name of which the platform promises that one process has it at a time, as a unit of
+systemd on a host, and for a call that is killed together with its command. "headwaiter
+bury" does the same without a restart.
+
 If the lock is lost (the lease could not be renewed, somebody released it by force, the
-server lost its state), the group, or with a terminal the command, gets TERM, and after
-the grace KILL.
+server lost its state, another call has taken the identity), the group, or with a terminal
+the command, gets TERM, and after the grace KILL.
 
 What cannot be ensured: a process that makes a session or a group of its own (setsid, a
 daemon, a shell with job control) gets no signal and is not waited for. If headwaiter
@@ -135,6 +148,8 @@ func (x *execution) take(args []string, dash int) error {
 		return fail(exitUsage, "exec: --history %d: must be from 0 to %d"+see, x.choice.only.history, waitqueue.MaxHistory)
 	case x.choice.only.least < 0 || x.choice.only.least > lease.MaxLease:
 		return fail(exitUsage, "exec: --min-hold %v: must be from 0 to %v"+see, x.choice.only.least, lease.MaxLease)
+	case x.choice.only.remember < 0 || x.choice.only.remember > lease.MaxLease:
+		return fail(exitUsage, "exec: --remember %v: must be from 0 to %v"+see, x.choice.only.remember, lease.MaxLease)
 	case x.grace < 0:
 		return fail(exitUsage, "exec: --grace %v: must not be negative"+see, x.grace)
 	}

@@ -91,7 +91,8 @@ func (x *execution) supervise(held *lease.Lease) (int, error) {
 	cmd.Args[0] = x.command[0]
 	cmd.Env = append(os.Environ(),
 		"HEADWAITER_LOCK="+x.name,
-		"HEADWAITER_TOKEN="+strconv.FormatUint(held.Token(), 10))
+		"HEADWAITER_TOKEN="+strconv.FormatUint(held.Token(), 10),
+		"HEADWAITER_PREVIOUS="+held.Previous().Kind.String())
 	// The files themselves, not pipes with a copier: processes that outlive the command may keep them.
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	j := newJob(cmd)

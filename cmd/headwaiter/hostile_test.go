@@ -238,7 +238,7 @@ func TestEveryCommandHelps(t *testing.T) {
 	assert.Greater(t, commands, 5)
 	for _, cmd := range newRoot().Commands() {
 		switch cmd.Name() {
-		case "exec", "ls", "inspect", "watch", "release", "resize", "deadlocks", "doctor", "console":
+		case "exec", "ls", "inspect", "watch", "release", "bury", "resize", "deadlocks", "doctor", "console":
 			assert.Contains(t, cmd.Example, "headwaiter "+cmd.Name(), cmd.Name())
 			assert.Contains(t, cmd.Long, "Exit codes:", cmd.Name())
 		}

@@ -25,7 +25,8 @@ const lookLimit = 10 * time.Second
 // lookout is where the commands that look at locks do that.
 type lookout struct {
 	redisFlags
-	prefix string
+	prefix   string
+	identity string // of the client; empty: it has none
 }
 
 func (l *lookout) flags(f *pflag.FlagSet) {
@@ -45,7 +46,7 @@ func (l *lookout) flagged() string {
 // options are for a client that operators see by a name.
 func (l *lookout) options(name string) (headwaiter.Options, error) {
 	o, err := l.redisFlags.options()
-	o.Name, o.Prefix = name, l.prefix
+	o.Name, o.Prefix, o.Identity = name, l.prefix, l.identity
 	return o, err
 }
 
@@ -76,6 +77,9 @@ func (l *lookout) connect(name string) (*headwaiter.Client, error) {
 func badPrefix(err error) error {
 	if why, is := strings.CutPrefix(err.Error(), "headwaiter: prefix "); is {
 		return fail(exitUsage, "prefix %s", why)
+	}
+	if why, is := strings.CutPrefix(err.Error(), "headwaiter: identity "); is && errors.Is(err, headwaiter.ErrInvalid) {
+		return fail(exitUsage, "identity %s", why)
 	}
 	return nil
 }

@@ -15,12 +15,13 @@ type (
 		Name     string       `json:"name"`
 		Error    string       `json:"error,omitempty"` // why it could not be looked at; then all else is empty
 		Held     bool         `json:"held"`
-		Token    uint64       `json:"token"`            // the last that was given; of a latch or barrier its generation
-		Limit    int64        `json:"limit"`            // permits, parties, or the count that was set
-		Stated   int64        `json:"stated,omitempty"` // permits that the newest program states; after a resize another than limit
-		Used     int64        `json:"used"`             // permits held, parties that have come, or the count that is left
-		State    string       `json:"state,omitempty"`  // of a latch or barrier
-		Value    *string      `json:"value,omitempty"`  // what the leader of an election has proclaimed
+		Token    uint64       `json:"token"`              // the last that was given; of a latch or barrier its generation
+		Limit    int64        `json:"limit"`              // permits, parties, or the count that was set
+		Stated   int64        `json:"stated,omitempty"`   // permits that the newest program states; after a resize another than limit
+		Used     int64        `json:"used"`               // permits held, parties that have come, or the count that is left
+		State    string       `json:"state,omitempty"`    // of a latch or barrier
+		Previous string       `json:"previous,omitempty"` // how the hold before the present one ended, or the last one; of locks that one holds at a time
+		Value    *string      `json:"value,omitempty"`    // what the leader of an election has proclaimed
 		Holders  []holderJSON `json:"holders"`
 		Waiting  int          `json:"waiting"`
 		Queue    []waiterJSON `json:"queue"` // the first waiters
@@ -61,6 +62,9 @@ func toJSON(n inspect.Listed, who words.Roll) nameJSON {
 	told := nameJSON{
 		Kind: n.Kind, Name: n.Name, Held: i.Held, Token: i.Token, Limit: i.Limit, Stated: i.Stated, Used: i.Used, State: i.State,
 		Holders: []holderJSON{}, Waiting: i.Waiting, Queue: []waiterJSON{}, Suspects: append([]string{}, i.Suspects...),
+	}
+	if i.Previous.Kind != lease.Unknown {
+		told.Previous = i.Previous.Kind.String()
 	}
 	if n.Err != nil {
 		told.Error = words.OneLine(n.Err.Error())

@@ -39,6 +39,9 @@ func details(n inspect.Listed, value *string, who words.Roll, width int) []strin
 	if !i.Held && i.State == "" {
 		fact("holder", "none, the last token was %d", i.Token)
 	}
+	if p := i.Previous; !p.Orderly() && p.Kind != lease.Unknown {
+		fact("previous", "%v: it was not released", p)
+	}
 	if value != nil {
 		fact("value", "%s", strconv.Quote(*value))
 	}

@@ -41,8 +41,8 @@ func newLog() *cobra.Command {
 }
 
 const logHelp = `Shows the last holds of a fair lock, the newest first: from when to when, how each ended
-(released, expired, forced, moved), its fencing token, and by program, host and process
-who it was. The lock must be made with fairlock.WithHistory(n) by all its clients, or run
+(released, expired, stalled, died, forced, moved), its fencing token, and who it was by
+program, host and process. The lock must be made with fairlock.WithHistory(n) by all its clients, or run
 by headwaiter exec --history N; the last n are kept for a day. The present hold is the
 first, if there is one; or "rests", if nobody gets the lock though it is over.
 

@@ -87,7 +87,7 @@ came, and a release hands it straight to the next.`,
 	exec := newExec()
 	exec.ValidArgsFunction = completeExec
 	root.AddCommand(
-		exec, newLs(), newInspect(), newLog(), newWatch(), newRelease(), newResize(), newDeadlocks(),
+		exec, newLs(), newInspect(), newLog(), newWatch(), newRelease(), newBury(), newResize(), newDeadlocks(),
 		newDoctor(), newConsole(), newSchema())
 	refuseOtherShells(root)
 	return root

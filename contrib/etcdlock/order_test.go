@@ -143,6 +143,7 @@ func TestConformance(t *testing.T) {
 // notOffered is what etcdlock does not have.
 var notOffered = []string{
 	"mutex: a holder that asks is told when somebody waits: it is not told when it is Wanted",
+	"mutex: a hold is told how the one before it ended: it does not say that it Remembers",
 	"mutex: a hold is handed over once, ahead of the queue: the client has no Adopt",
 	"mutex: a full queue refuses at once, and nobody who waits: the client has no Limited",
 	"mutex: what a client keeps is given back to who wants it: the client has no Kept",

@@ -27,7 +27,7 @@
 //
 // Attributes: headwaiter.kind (lock, semaphore, …), .name, .ticket; .outcome of a wait (granted, entered, passed,
 // busy, full, timeout, cancelled, closed, replicas, other) and of a hold (released, handed_over, or the cause of the loss:
-// expired, forced, forgotten, max_hold, stalled, closed; unconfirmed and unwoken where a release did not go well); .token of a hold.
+// expired, forced, replaced, forgotten, max_hold, stalled, closed; unconfirmed and unwoken where a release did not go well); .token of a hold.
 //
 // Events: "queued" (headwaiter.place, .waiting), "renewed" (.margin: seconds that were left), "renewal failed" (.margin,
 // error.type, error.message), "held for long" (.held, .holder; see [headwaiter.Options].HeldTooLong), "wanted" (.held).
@@ -37,7 +37,7 @@
 //
 // # Metrics
 //
-// All but headwaiter.two_masters have headwaiter.kind, and headwaiter.class if [Options].Class is set; those of servers have headwaiter.engine,
+// All but headwaiter.two_masters and headwaiter.replaced have headwaiter.kind, and headwaiter.class if [Options].Class is set; those of servers have headwaiter.engine,
 // .server and .client in place of these.
 //
 //	headwaiter.wait.duration     histogram, s       how long calls waited, by headwaiter.outcome
@@ -60,6 +60,8 @@
 //	headwaiter.suspected         counter            times the server said that this client let a lease run out
 //	headwaiter.given_back        counter            grants that came too late
 //	headwaiter.differing_numbers counter            requests that stated another number of permits than the newest client before
+//	headwaiter.died              counter            holds of dead clients that were ended
+//	headwaiter.replaced          counter            clients whose identity another client has taken
 //	headwaiter.two_masters       counter            connections that saw another master than the others
 //	headwaiter.server.up         gauge              1 if a server answered the last request of a client, 0 if not; gone 5 minutes later
 //	headwaiter.server.round_trip histogram, s       how long answers took

@@ -62,6 +62,8 @@ var counted = []struct {
 	{observe.Woken, "headwaiter.wakeups", "{message}", "Messages that came."},
 	{observe.Skipped, "headwaiter.skipped", "{ticket}", "Tickets of dead clients that this client's scripts dropped."},
 	{observe.Expired, "headwaiter.expired", "{lease}", "Leases of others that had run out when this client's scripts came."},
+	{observe.Died, "headwaiter.died", "{hold}", "Holds of dead clients that this client has ended."},
+	{observe.Replaced, "headwaiter.replaced", "{client}", "Clients whose identity another client has taken."},
 	{observe.Rejoined, "headwaiter.rejoined", "{ticket}", "Tickets that a check found unknown and queued again."},
 	{observe.Missed, "headwaiter.missed", "{message}", "Grants that a check found and no message told of."},
 	{observe.Suspected, "headwaiter.suspected", "{notice}", "Times the server said that this client let a lease run out."},
@@ -111,7 +113,7 @@ func newFigures(m metric.Meter) (*figures, error) {
 
 // count counts one observation.
 func (f *figures) count(ctx context.Context, o *observe.Observation, class string) {
-	if o.Moment == observe.TwoMasters { // It has no name.
+	if o.Moment == observe.TwoMasters || o.Moment == observe.Replaced { // It has no name.
 		f.moments[o.Moment].Add(ctx, 1)
 		return
 	}
@@ -146,7 +148,7 @@ func (f *figures) count(ctx context.Context, o *observe.Observation, class strin
 		if c := f.moments[o.Moment]; c != nil {
 			n := int64(1)
 			switch o.Moment {
-			case observe.Skipped, observe.Expired:
+			case observe.Skipped, observe.Expired, observe.Died:
 				n = int64(o.Count)
 			case observe.HeldLong, observe.WaitedLong:
 				if o.Count > 1 { // It was told before.

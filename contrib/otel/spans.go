@@ -163,6 +163,7 @@ var types = []struct {
 	{lease.ErrQueueFull, "full"},
 	{lease.ErrExpired, "expired"},
 	{lease.ErrForced, "forced"},
+	{lease.ErrReplaced, "replaced"},
 	{lease.ErrForgotten, "forgotten"},
 	{lease.ErrMaxHold, "max_hold"},
 	{lease.ErrStalled, "stalled"},

@@ -94,6 +94,10 @@ func (c *Collector) Observe(_ context.Context, o observe.Observation) {
 		c.metrics.twoMasters.Inc()
 		return
 	}
+	if o.Moment == observe.Replaced { // Nor this.
+		c.metrics.replaced.Inc()
+		return
+	}
 	s := c.of(o.Kind, c.classes.of(o.Name))
 	if o.Moment >= observe.HandedOff {
 		s.heard(&o)

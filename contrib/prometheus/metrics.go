@@ -37,7 +37,7 @@ const (
 type metrics struct {
 	attempts, released, lost *prom.CounterVec
 
-	queued, renewed, renewalFailures, handOffs, wakeUps, skipped, expired, rejoined, missed, suspected, givenBack, differing,
+	queued, renewed, renewalFailures, handOffs, wakeUps, skipped, expired, died, rejoined, missed, suspected, givenBack, differing,
 	longWarnings, longWaits, wanted *prom.CounterVec
 
 	waiting, holding, longHolds *prom.GaugeVec
@@ -46,6 +46,7 @@ type metrics struct {
 
 	unclassified *prom.CounterVec
 	twoMasters   prom.Counter
+	replaced     prom.Counter
 	smallest, up *prom.Desc
 
 	all []prom.Collector // except the descriptions
@@ -62,6 +63,7 @@ func newMetrics(buckets []float64) *metrics {
 	m.handOffs = m.counter("handoffs_total", "Requests of this process that handed a name to another client, by message.")
 	m.wakeUps = m.counter("wakeups_total", "Messages received that wake calls of this process.")
 	m.skipped = m.counter("skipped_tickets_total", "Tickets of dead clients that requests of this process dropped.")
+	m.died = m.counter("died_holds_total", "Holds of dead clients that clients of this process have ended.")
 	m.expired = m.counter("expired_leases_total", "Leases that requests of this process found run out.")
 	m.rejoined = m.counter("rejoined_tickets_total", "Tickets that a check found unknown, and queued again.")
 	m.missed = m.counter("missed_grants_total", "Grants that a check found, whose message never came.")
@@ -90,7 +92,11 @@ func newMetrics(buckets []float64) *metrics {
 		Namespace: namespace, Name: "two_masters_total",
 		Help: "Times two connections of a client saw two masters with different data, and both grant the same locks.",
 	})
-	m.all = append(m.all, m.unclassified, m.twoMasters)
+	m.replaced = prom.NewCounter(prom.CounterOpts{
+		Namespace: namespace, Name: "replaced_total",
+		Help: "Clients of this process whose identity another client has taken.",
+	})
+	m.all = append(m.all, m.unclassified, m.twoMasters, m.replaced)
 	return m
 }
 
@@ -128,7 +134,7 @@ type series struct {
 	released [len(releases)]prom.Counter
 	lost     [len(causes)]prom.Counter
 
-	queued, renewed, renewalFailures, handOffs, wakeUps, skipped, expired, rejoined, missed, suspected, givenBack, differing,
+	queued, renewed, renewalFailures, handOffs, wakeUps, skipped, expired, died, rejoined, missed, suspected, givenBack, differing,
 	longWarnings, longWaits, wanted prom.Counter
 
 	waiting, holding, longHolds prom.Gauge
@@ -143,7 +149,7 @@ func (m *metrics) series(kind, class string) *series {
 	of := func(v *prom.CounterVec) prom.Counter { return v.WithLabelValues(kind, class) }
 	s := &series{
 		queued: of(m.queued), renewed: of(m.renewed), renewalFailures: of(m.renewalFailures), handOffs: of(m.handOffs),
-		wakeUps: of(m.wakeUps), skipped: of(m.skipped), expired: of(m.expired), rejoined: of(m.rejoined),
+		wakeUps: of(m.wakeUps), skipped: of(m.skipped), expired: of(m.expired), died: of(m.died), rejoined: of(m.rejoined),
 		missed: of(m.missed), suspected: of(m.suspected), givenBack: of(m.givenBack), differing: of(m.differing), longWarnings: of(m.longWarnings), longWaits: of(m.longWaits), wanted: of(m.wanted),
 		waiting: m.waiting.WithLabelValues(kind, class), holding: m.holding.WithLabelValues(kind, class),
 		longHolds: m.longHolds.WithLabelValues(kind, class), wait: m.wait.WithLabelValues(kind, class),
@@ -230,6 +236,8 @@ func (s *series) heard(o *observe.Observation) {
 		s.handOffs.Inc()
 	case observe.Skipped:
 		s.skipped.Add(float64(o.Count))
+	case observe.Died:
+		s.died.Add(float64(o.Count))
 	case observe.Expired:
 		s.expired.Add(float64(o.Count))
 	case observe.Woken:

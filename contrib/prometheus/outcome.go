@@ -56,6 +56,7 @@ var causes = [...]struct {
 }{
 	{lease.ErrExpired, "expired"},
 	{lease.ErrForced, "forced"},
+	{lease.ErrReplaced, "replaced"},
 	{lease.ErrForgotten, "forgotten"},
 	{lease.ErrMaxHold, "max_hold"},
 	{lease.ErrStalled, "stalled"},

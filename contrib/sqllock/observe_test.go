@@ -245,6 +245,7 @@ func conforming(url string, change func(*sqllock.Options), offers func(*sqllock.
 // missed is what neither kind offers.
 var missed = []string{
 	"mutex: a holder that asks is told when somebody waits: it is not told when it is Wanted",
+	"mutex: a hold is told how the one before it ended: it does not say that it Remembers",
 	"mutex: a hold is handed over once, ahead of the queue: the client has no Adopt",
 	"mutex: a full queue refuses at once, and nobody who waits: the client has no Limited",
 	"mutex: what a client keeps is given back to who wants it: the client has no Kept",

@@ -59,6 +59,7 @@ type Servers struct {
 	acknowledgements acknowledgements
 	masters          masters
 	links            links
+	guard            guard // nil: the client has no identity
 	Timers           *timers.Timers
 	Sharded          bool        // channels are sharded
 	Plain            bool        // it is a cluster, and they are not

@@ -71,6 +71,15 @@ func isLoggedOut(err error) bool {
 	return ok && slices.Contains([]string{"NOAUTH", "WRONGPASS"}, codeOf(redisErr.Error()))
 }
 
+// LoggedOut reports whether err says that the server has refused the login.
+func LoggedOut(err error) bool { return isLoggedOut(err) }
+
+// Replaced reports whether err says that the client was buried (lib/mortal.lua).
+func Replaced(err error) bool {
+	redisErr, ok := rueidis.IsRedisErr(err)
+	return ok && codeOf(redisErr.Error()) == "REPLACED"
+}
+
 // codeOf is the code of an error of Redis. Before Redis 7 the code of a command in a script comes after the place in the
 // script.
 func codeOf(text string) string {
@@ -85,7 +94,7 @@ func Transient(err error) bool {
 	if redisErr, ok := rueidis.IsRedisErr(err); ok {
 		return isPassing(redisErr.Error())
 	}
-	return !errors.Is(err, rueidis.ErrClosing) && !errors.Is(err, lease.ErrCopied)
+	return !errors.Is(err, rueidis.ErrClosing) && !errors.Is(err, lease.ErrCopied) && !errors.Is(err, lease.ErrReplaced)
 }
 
 // isPassing reports whether what Redis refuses will pass. A WAIT for replicas ends with the last one, or UNBLOCKED, where its
@@ -121,6 +130,9 @@ func Advise(err error) error {
 			return fmt.Errorf("the server speaks TLS: rediss:// in a URL, TLSConfig in the options: %w", err)
 		}
 		return err
+	}
+	if Replaced(err) {
+		return lease.ErrReplaced
 	}
 	if _, text, own := strings.Cut(err.Error(), ": headwaiter: "); own {
 		text, _, _ = strings.Cut(text, " script: ") // Redis puts around it where in which script that was.

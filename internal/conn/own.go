@@ -117,6 +117,9 @@ func (c *Servers) Introduce() {
 			_ = n.introduce(ctx, c.commands)
 		}
 	}
+	if c.guard != nil {
+		c.guard.Refresh(ctx)
+	}
 	c.masters.look()
 }
 

@@ -62,6 +62,9 @@ func (c *Servers) runBegun(ctx context.Context, n *Node, began time.Time, ahead 
 		}
 		began = time.Now()
 	}
+	if err := c.guarded(ctx, s, keys[0]); err != nil {
+		return unanswered(ahead, err)
+	}
 	if !c.flights.begin() {
 		return unanswered(ahead, errUnbegun)
 	}
@@ -271,17 +274,24 @@ type noDeadline struct{ context.Context }
 
 func (noDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-func (c *Servers) evalsha(b rueidis.Builder, s *lua.Script, keys, args []string) rueidis.Completed {
+// fit is a script with its keys and arguments as the server gets them.
+func (c *Servers) fit(s *lua.Script, keys, args []string) (*lua.Script, []string, []string) {
+	if c.guard != nil {
+		s, keys, args = s.ForMortal(c.ID(), keys, args)
+	}
 	if c.Sharded {
 		s = s.Sharded()
 	}
+	return s, keys, args
+}
+
+func (c *Servers) evalsha(b rueidis.Builder, s *lua.Script, keys, args []string) rueidis.Completed {
+	s, keys, args = c.fit(s, keys, args)
 	return b.Evalsha().Sha1(s.SHA).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 }
 
 func (c *Servers) eval(b rueidis.Builder, s *lua.Script, keys, args []string) rueidis.Completed {
-	if c.Sharded {
-		s = s.Sharded()
-	}
+	s, keys, args = c.fit(s, keys, args)
 	return b.Eval().Script(s.Source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 }
 
@@ -328,6 +338,11 @@ func (c *Servers) pipe(rc rueidis.Client, n *Node, jobs []Job) []rueidis.RedisRe
 	defer way.flying.Add(-1)
 	if err := n.introduced(c.Patient, rc); err != nil {
 		return slices.Repeat([]rueidis.RedisResult{rueidis.NewErrorResult(err)}, len(jobs))
+	}
+	for i := 0; c.guard != nil && i < len(jobs); i++ {
+		if err := c.guarded(c.Patient, jobs[i].Script, jobs[i].Keys[0]); err != nil {
+			return slices.Repeat([]rueidis.RedisResult{rueidis.NewErrorResult(err)}, len(jobs))
+		}
 	}
 	if !c.flights.begin() {
 		return slices.Repeat([]rueidis.RedisResult{rueidis.NewErrorResult(errUnbegun)}, len(jobs))

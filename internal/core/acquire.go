@@ -123,7 +123,7 @@ func (l *Lock) OnAcquireReply(x *Input, q *Acquire, a Attempt, r *wire.Reply, f 
 	case wire.Granted:
 		t.Drained = r.Drained()
 		t.Inherits = q.Moves && slices.Contains(r.States, wire.StateRests)
-		l.deliver(x, q.Text, Grant{Token: r.Token, From: a.Sent, Slept: a.Slept, Lasts: micros(r.Until - r.Now)})
+		l.deliver(x, q.Text, Grant{Token: r.Token, From: a.Sent, Slept: a.Slept, Lasts: micros(r.Until - r.Now), Before: told(r.Before(), !t.unanswered.IsZero() && !q.Moves)})
 	}
 	l.OnReply(x, a, r, "", false)
 	l.Waited = r.Status == wire.Waiting

@@ -11,11 +11,11 @@ import (
 // Close ends the waits and the holds of the name, because its client closes.
 func (l *Lock) Close(x *Input) { l.endAll(x, reason.ErrClosed, reason.ErrClientClosed) }
 
-// Abandon ends all that the client has of the name, and sends nothing for it: another copy of the process may have it too. It
+// Abandon ends all that the client has of the name, and sends nothing for it: another client has it too, or has ended it. It
 // reports whether there is a subscription to be ended.
-func (l *Lock) Abandon(x *Input) (subscribed bool) {
+func (l *Lock) Abandon(x *Input, why error) (subscribed bool) {
 	l.Name.Abandon()
-	l.endAll(x, reason.ErrCopied, reason.ErrCopied)
+	l.endAll(x, why, why)
 	return l.Wanted
 }
 

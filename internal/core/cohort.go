@@ -122,6 +122,7 @@ func (c *Cohort) OnHold(x *Input, h *Hold) {
 		return
 	}
 	c.Hold = h
+	h.Ticket.Joint = false
 	if c.keep > 0 {
 		c.lock.Wish(x, h)
 	}

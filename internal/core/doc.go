@@ -6,5 +6,5 @@
 // goroutine, channel, lock, context, clock or I/O; a test over its types refuses them. The caller, package waitqueue, calls
 // the methods of one [Lock] one at a time, and performs the effects in their order.
 //
-// The rules R1 to R11 and the invariants I1 to I16 are those of the documentation of package waitqueue.
+// The rules R1 to R11 and the invariants I1 to I17 are those of the documentation of package waitqueue.
 package core

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -28,8 +29,9 @@ func (l *Lock) OnReply(x *Input, a Attempt, r *wire.Reply, note string, check bo
 		if !check {
 			l.heardOf(g.Ticket)
 		}
-		l.deliver(x, g.Ticket, Grant{Token: g.Token, From: a.Sent, Slept: a.Slept, Lasts: micros(g.Until - g.At), Note: note})
+		l.deliver(x, g.Ticket, Grant{Token: g.Token, From: a.Sent, Slept: a.Slept, Lasts: micros(g.Until - g.At), Note: note, Before: g.Before})
 	}
+	l.seen = cmp.Or(r.Token, l.seen)
 	switch {
 	case r.Has(wire.Handed) && (l.claimBy.IsZero() || !l.Several):
 		// A client that hands on looks once whether the grant was claimed.
@@ -58,6 +60,7 @@ func (l *Lock) OnReply(x *Input, a Attempt, r *wire.Reply, note string, check bo
 func (l *Lock) OnGrant(x *Input, ticket string, g Grant) {
 	l.heardOf(ticket)
 	l.deliver(x, ticket, g)
+	l.seen = g.Token
 }
 
 // heardOf notes that the news of a grant came as it should.
@@ -83,6 +86,7 @@ func (l *Lock) deliver(x *Input, ticket string, g Grant) {
 	}
 	// Nobody can make a hold longer than it was asked for, not even a forged message.
 	g.Lasts = min(g.Lasts, t.Lease)
+	g.Before = remembered(g.Before, l.seen)
 	l.offer(x, t, g)
 }
 
@@ -183,9 +187,9 @@ func (t *Ticket) short() bool {
 	return !t.grant.confirmed && (t.stays() || t.WithoutRenewal && t.grant.Lasts < t.Lease)
 }
 
-// stays reports whether a renewal before the call returns is to say for how long the name stays taken. A call for several
-// names says it once all are held.
-func (t *Ticket) stays() bool { return t.MinHold > 0 && !t.Joint }
+// stays reports whether a renewal before the call returns is to say for how long the name stays taken, or is remembered. A call
+// for several names says it once all are held.
+func (t *Ticket) stays() bool { return (t.MinHold > 0 || t.Remember > 0) && !t.Joint }
 
 // StaysTaken reports whether the name is to stay taken after the end of the ticket for as long as the server was told. A hold
 // that no call has returned frees it at once. Where a hold was adopted that may stay taken, the server decides.
@@ -201,7 +205,9 @@ func (l *Lock) BeginConfirm(x *Input, t *Ticket, sent time.Time, aged bool) (r R
 		return r, false
 	}
 	r = t.renewal(sent, l.GrantLease)
-	r.Stays = t.stays() && !aged
+	if r.Stays = t.stays() && !aged; r.Stays {
+		r.Remember = t.Remember
+	}
 	return r, true
 }
 

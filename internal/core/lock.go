@@ -23,6 +23,7 @@ type Lock struct {
 
 	claimBy time.Time // when to poll for whether the grant handed on was claimed
 	handed  uint64    // its token
+	seen    uint64    // the last token of the name that the client knows of
 	missing string    // a ticket whose grant a check found and no message has brought yet
 	missBy  time.Time // when that is a miss
 	all     bool      // the next check names all tickets, not just the oldest

@@ -154,7 +154,7 @@ func (l *Lock) releaseUnknown(x *Input, ticket string, at time.Time, rests bool)
 
 // newRelease notes a release without a ticket, of a grant that was made, or will have been, by a time.
 func (l *Lock) newRelease(ticket string, token uint64, at time.Time) *Release {
-	d := &Release{Text: ticket, Token: token, held: at.Add(wire.TicketLease(ticket))}
+	d := &Release{Text: ticket, Token: token, How: wire.HowUnused, held: at.Add(wire.TicketLease(ticket))}
 	if l.leaving == nil {
 		l.leaving = make(map[*Release]struct{})
 	}
@@ -164,7 +164,7 @@ func (l *Lock) newRelease(ticket string, token uint64, at time.Time) *Release {
 
 // repeat sends the release of a ticket once more, after the last request in flight for it can no longer run.
 func (l *Lock) repeat(x *Input, t *Ticket) {
-	d := &Release{Call: &t.Call, Ticket: t, Text: t.Text, Rests: t.StaysTaken()}
+	d := &Release{Call: &t.Call, Ticket: t, Text: t.Text, Rests: t.StaysTaken(), How: t.how()}
 	if !t.acknowledged {
 		d.Token = t.used // After that, what the ticket has is what a late request has got for it: it is freed whatever its token.
 	}
@@ -246,5 +246,13 @@ func (d *Release) IsStuck() bool { return d.stuck }
 
 // ReleaseOf returns the last request of a ticket.
 func ReleaseOf(t *Ticket) Release {
-	return Release{Call: &t.Call, Ticket: t, Text: t.Text, Token: t.used, Rests: t.rests, Crowded: t.crowded}
+	return Release{Call: &t.Call, Ticket: t, Text: t.Text, Token: t.used, Rests: t.rests, Crowded: t.crowded, How: t.how()}
+}
+
+// how is how the hold of the ticket has ended, for the next one. If no call had it, that one is told what this one was told.
+func (t *Ticket) how() string {
+	if h := t.Hold; h != nil && !t.acknowledged && (h.Gone != nil || !t.Joint || t.grant.Before == "") {
+		return howLost(h.Gone)
+	}
+	return wire.HowUnused
 }

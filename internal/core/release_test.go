@@ -360,7 +360,7 @@ func TestAnAbandonedClientSendsNothing(t *testing.T) {
 	h := w.holding("a", nil)
 	b := w.ticket("b", nil)
 	w.asked(b)
-	effects := w.do(func(x *Input) { require.True(t, w.l.Abandon(x)) })
+	effects := w.do(func(x *Input) { require.True(t, w.l.Abandon(x, reason.ErrCopied)) })
 	require.Equal(t, "acknowledge a, acknowledge b, lose a: lease lost: the process is a copy of the holder, wake b", sorted(effects))
 	require.ErrorIs(t, b.WaitErr, reason.ErrCopied)
 	require.ErrorIs(t, h.Gone, reason.ErrCopied)

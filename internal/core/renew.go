@@ -53,6 +53,7 @@ type Hold struct {
 	failures int32
 	renewing bool
 	telling  bool      // a call waits to hear that its name stays taken
+	told     bool      // and has heard it
 	wish     wish      // to know that somebody waits
 	short    time.Time // until when a renewal may come late that makes the lease short: later ones do not make it longer
 	kept     int64     // server µs until which the key lives, as the renewal that prolonged it has said
@@ -130,7 +131,7 @@ func (l *Lock) OnHoldTimer(x *Input, h *Hold, v Leases) {
 		return
 	}
 	if v.Over {
-		l.Lose(x, h, reason.ErrExpired)
+		l.LoseOver(x, h, v)
 		return
 	}
 	next := l.attend(x, h, l.rest(x, h, h.ends(v)))
@@ -167,6 +168,11 @@ func (l *Lock) hurry(x *Input, h *Hold) {
 	l.holdTimer(x, h, h.due, false)
 }
 
+// LoseOver ends a hold as lost all of whose leases have ended by themselves.
+func (l *Lock) LoseOver(x *Input, h *Hold, v Leases) {
+	l.Lose(x, h, causeOver(x.Now, v.StallBy, h.Lasts.Cause))
+}
+
 // Lose ends the hold as lost. It also sends a release: Redis may still record the hold.
 func (l *Lock) Lose(x *Input, h *Hold, cause error) {
 	if h.Ticket.state != held {
@@ -195,6 +201,8 @@ func (h *Hold) lossOf(now time.Time, r *wire.Head) error {
 	switch {
 	case !now.Before(h.Lasts.Deadline):
 		return reason.ErrExpired
+	case len(r.States) > 0 && r.States[0] == wire.StateDied:
+		return reason.ErrReplaced
 	case h.Ticket.forced:
 		return reason.ErrForced // The server may have forced another since.
 	case len(r.States) == 0:
@@ -227,6 +235,8 @@ type Renewal struct {
 	Least   time.Duration // for how long from its grant the name is to stay taken
 	Stays   bool          // which the server is told now
 	Kept    int64         // server µs until which the key lives, as the renewal that prolonged it has said
+
+	Remember time.Duration // for how long after the lease the keys are to live if the hold is not released
 }
 
 // renewal says for how long a ticket's hold, made or about to be made, is to last from now on.
@@ -254,6 +264,9 @@ func (l *Lock) NextRenewal(x *Input, h *Hold, a Attempt) Renewal {
 		l.holdTimer(x, h, u.Deadline, false)
 	}
 	r.Kept, r.Entries, r.Stays = h.kept, h.entries(), h.telling
+	if t := h.Ticket; h.telling || h.failures == 0 && !t.Joint {
+		r.Remember = t.Remember
+	}
 	if h.failures == 0 && h.wish != fulfilled { // It is not worth the hold: while a slot moves the key of the queue is too much.
 		r.Wishes, r.Said = h.wish != noWish, h.wish == said
 	}
@@ -281,7 +294,7 @@ func (l *Lock) OnRenewed(x *Input, h *Hold, sent *Renewal, a Attempt, r *wire.Re
 		return
 	}
 	if sent.Stays && h.telling && (f.Err == nil && r.Status == wire.Granted || errors.Is(f.Err, reason.ErrReplicas)) {
-		h.telling = false
+		h.telling, h.told = false, true
 		x.Add(Effect{Do: Stays, Call: &t.Call, Err: f.Err})
 	}
 	switch {
@@ -298,9 +311,10 @@ func (l *Lock) OnRenewed(x *Input, h *Hold, sent *Renewal, a Attempt, r *wire.Re
 		return
 	default:
 		h.failures = 0
+		l.seen = h.Token
 		left := h.Lasts.Deadline.Sub(x.Now)
 		if v.Over {
-			l.Lose(x, h, reason.ErrExpired)
+			l.LoseOver(x, h, v)
 			return
 		}
 		lasts := micros(r.Until - r.Now)
@@ -328,7 +342,7 @@ func (l *Lock) OnRenewed(x *Input, h *Hold, sent *Renewal, a Attempt, r *wire.Re
 // Stay has the next renewal, which is sent now, say for how long the name stays taken. The effect [Stays] has the answer. It
 // reports whether there is something to say.
 func (l *Lock) Stay(x *Input, h *Hold) bool {
-	if h.Ticket.MinHold == 0 || !h.Ticket.Joint {
+	if t := h.Ticket; t.MinHold == 0 && t.Remember == 0 || !t.Joint {
 		return false // It is one of an earlier call.
 	}
 	h.telling = true
@@ -341,6 +355,9 @@ func (l *Lock) Returned(x *Input, h *Hold, v Leases) {
 	h.Ticket.Joint = false
 	if h.Ticket.state == held && !v.StallBy.IsZero() {
 		l.holdTimer(x, h, h.ends(v), false)
+	}
+	if h.Ticket.Remember > 0 && !h.told {
+		l.hurry(x, h)
 	}
 }
 

@@ -91,6 +91,7 @@ type Release struct {
 	Text    string
 	Token   uint64        // only if it holds with this token, or with one that has led to it; 0 for any
 	Rests   bool          // the name is to stay taken for as long as the server was told
+	How     string        // how the hold ended, for the next one; empty if it was released
 	Moves   bool          // the hold goes to another process, and not to the next in the queue
 	Crowded bool          // the last acquire request for the name was told to wait when the release began
 	Held    time.Duration // for how long the hold was held, of one that nobody waits for

@@ -46,6 +46,7 @@ type Options struct {
 	Renewal        time.Duration // how long each renewal makes the hold last
 	MaxHold        time.Duration // 0: none
 	MinHold        time.Duration // 0: none
+	Remember       time.Duration // for how long it is known that the hold ended without a release; 0: as long as keys live anyway
 	Kind           byte
 	WithoutRenewal bool
 }
@@ -86,11 +87,12 @@ type Ticket struct {
 
 // A Grant is ownership that was given to a ticket, as its client sees it: from when it counts here, and for how long.
 type Grant struct {
-	Token uint64
-	From  time.Time // local, not after the server's time from which it counts
-	Lasts time.Duration
-	Slept time.Duration // for how long the machine had been suspended by then
-	Note  string        // what the holder before had it carry
+	Token  uint64
+	From   time.Time // local, not after the server's time from which it counts
+	Lasts  time.Duration
+	Slept  time.Duration // for how long the machine had been suspended by then
+	Note   string        // what the holder before had it carry
+	Before string        // how the hold before ended, as [wire.Grant] has it
 
 	limit        time.Time // what its maximum hold leaves it, from the first From; zero if it has none
 	confirmed    bool      // by a renewal, which moved From

@@ -387,11 +387,11 @@ func (e *Event) OnReleaseReply(x *core.Input, w *Waiter, d *core.Release, sent t
 // Close ends the waits, because the client closes.
 func (e *Event) Close(x *core.Input) { e.endAll(x, reason.ErrClosed) }
 
-// Abandon ends the waits and sends nothing for them: another copy of the process may have them too. It reports whether there is a
+// Abandon ends the waits and sends nothing for them: another client has them too, or has ended them. It reports whether there is a
 // subscription to be ended.
-func (e *Event) Abandon(x *core.Input) (subscribed bool) {
+func (e *Event) Abandon(x *core.Input, why error) (subscribed bool) {
 	e.Name.Abandon()
-	e.endAll(x, reason.ErrCopied)
+	e.endAll(x, why)
 	return e.Wanted
 }
 

@@ -315,7 +315,7 @@ func TestCloseAndAbandonEndTheWaits(t *testing.T) {
 
 	w = subscribed(t, barrier)
 	a = w.waits("a", 5)
-	require.Equal(t, "stop a, acknowledge a, wake a", w.do(func(x *core.Input) { require.True(t, w.e.Abandon(x)) }), "another copy may have it too")
+	require.Equal(t, "stop a, acknowledge a, wake a", w.do(func(x *core.Input) { require.True(t, w.e.Abandon(x, reason.ErrCopied)) }), "another copy may have it too")
 	require.ErrorIs(t, a.WaitErr, reason.ErrCopied)
 	require.Zero(t, w.e.waiters.Len())
 

@@ -53,6 +53,8 @@ type Terms struct {
 	// Want(*Keeper) it can find out that somebody waits for the hold: the first [Keeper.Wanted] calls Want, which calls
 	// [Keeper.Awaited] when somebody does, perhaps at once. If the lease has ended just before, Want does nothing.
 	Engine any
+	// Previous is how the hold before this one ended; the zero Ending says that nothing is known.
+	Previous reason.Ending
 	// Key, if not nil, makes the lease findable in its context: Context().Value(Key) is its Keeper.
 	Key any
 }
@@ -155,6 +157,9 @@ func (k *Keeper) End() { k.cancel(reason.ErrReleased) }
 
 // Token returns the fencing token of the hold.
 func (k *Keeper) Token() uint64 { return k.terms.Token }
+
+// Previous returns how the hold before ended.
+func (k *Keeper) Previous() reason.Ending { return k.terms.Previous }
 
 // Shared reports whether others may hold at the same time by other tokens.
 func (k *Keeper) Shared() bool { return k.terms.Shared }

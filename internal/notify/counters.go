@@ -9,7 +9,7 @@ import (
 // Counters count what a client has done, as [observe.Stats] tells it.
 type Counters struct {
 	Asks, Ends, Renewals, Checks, Messages, HandOffs, Granted, Lost, GivenBack,
-	Rejoined, Missed, Suspected, Skipped, Expired, Differs, Late, Stepped, Forged, TwoMasters, Refused atomic.Uint64
+	Rejoined, Missed, Suspected, Skipped, Expired, Differs, Late, Stepped, Forged, TwoMasters, Died, Replaced, Refused atomic.Uint64
 }
 
 // Now is what they show, except Subscribes.
@@ -21,7 +21,7 @@ func (c *Counters) Now() observe.Stats {
 		Rejoined: c.Rejoined.Load(), Missed: c.Missed.Load(), Suspected: c.Suspected.Load(),
 		Skipped: c.Skipped.Load(), Expired: c.Expired.Load(), Differs: c.Differs.Load(), Late: c.Late.Load(),
 		Stepped: c.Stepped.Load(), Forged: c.Forged.Load(),
-		TwoMasters: c.TwoMasters.Load(), Refused: c.Refused.Load(),
+		TwoMasters: c.TwoMasters.Load(), Died: c.Died.Load(), Replaced: c.Replaced.Load(), Refused: c.Refused.Load(),
 	}
 }
 

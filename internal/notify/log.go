@@ -169,7 +169,7 @@ func (l *logger) record(e logged) {
 		r.AddAttrs(slog.Duration("margin", o.Margin))
 	case observe.RenewalFailed:
 		r.AddAttrs(slog.Duration("margin", o.Margin), slog.Int("count", o.Count))
-	case observe.Skipped, observe.Expired:
+	case observe.Skipped, observe.Expired, observe.Died:
 		r.AddAttrs(slog.Int("count", o.Count))
 	}
 	if o.Err != nil {
@@ -183,7 +183,7 @@ func (l *logger) record(e logged) {
 // A loss that the program itself has asked for, by Close or by a maximum hold, is info.
 func levelOf(o *observe.Observation) slog.Level {
 	switch o.Moment {
-	case observe.HeldLong, observe.Missed, observe.Suspected, observe.Differs, observe.TwoMasters:
+	case observe.HeldLong, observe.Missed, observe.Suspected, observe.Differs, observe.TwoMasters, observe.Replaced:
 		return slog.LevelWarn
 	case observe.Lost:
 		if errors.Is(o.Err, lease.ErrClientClosed) || errors.Is(o.Err, lease.ErrMaxHold) {

@@ -28,5 +28,7 @@ var messages = map[observe.Moment]string{
 	observe.Suspected:     "headwaiter: this client let a lease run out, by the word of the server",
 	observe.GivenBack:     "headwaiter: released a grant that came after its call had ended",
 	observe.Differs:       "headwaiter: clients state different numbers of permits, and the number of the newest client counts",
+	observe.Died:          "headwaiter: ended what a dead client with the same identity had left",
+	observe.Replaced:      "headwaiter: another client has taken the identity of this one, which can lock nothing any more",
 	observe.TwoMasters:    "headwaiter: the address leads to two masters, so two clients can hold one lock",
 }

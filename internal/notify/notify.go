@@ -83,6 +83,13 @@ func (n *Notifier) TwoMasters(err error) {
 	}
 }
 
+// Replaced tells that another client has the identity. It may be called on nil.
+func (n *Notifier) Replaced() {
+	if n != nil {
+		n.Tell(context.Background(), observe.Observation{Moment: observe.Replaced})
+	}
+}
+
 // Requests returns what tells of the requests of a client; nil if nobody wants to know. It may be called on nil.
 func (n *Notifier) Requests(engine string) func(server string, took time.Duration, err error) {
 	if n == nil || n.requests == nil {

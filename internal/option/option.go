@@ -88,6 +88,13 @@ type (
 		Semaphore
 		Multilock
 	}
+	// Previous is what headwaiter.WithPrevious returns.
+	Previous interface {
+		Fairlock
+		Reentrant
+		Multilock
+		Election
+	}
 	// QueueLimit is what headwaiter.WithQueueLimit returns.
 	QueueLimit interface {
 		Fairlock

@@ -17,6 +17,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -91,6 +92,10 @@ func infoOf(v lua.View) lease.Info {
 	info := lease.Info{
 		Held: len(v.Holders) > 0, Token: v.Token, Limit: v.Limit, Stated: v.Stated, Used: v.Used, Waiting: v.Waiting,
 		Suspects: v.Suspects, State: v.State,
+	}
+	if v.Previous != "" {
+		before := core.EndingOf(v.Previous)
+		info.Previous = lease.Ending{Kind: lease.EndingKind(before.How), Token: before.Token}
 	}
 	for _, h := range v.Holders {
 		info.Holders = append(info.Holders, lease.Holder{

@@ -27,6 +27,7 @@ var (
 	ErrMaxHold      error = loss("lease lost: held for its maximum time")
 	ErrStalled      error = loss("lease lost: no progress")
 	ErrCopied       error = loss("lease lost: the process is a copy of the holder")
+	ErrReplaced     error = loss("lease lost: another process has taken the identity")
 	ErrClientClosed error = loss("lease lost: client closed")
 )
 
@@ -35,3 +36,23 @@ type loss string
 
 func (l loss) Error() string        { return string(l) }
 func (l loss) Is(target error) bool { return target == ErrLost }
+
+// How is how a hold ended. Package lease says what each means.
+type How uint8
+
+const (
+	Unknown How = iota
+	Released
+	Expired
+	Died
+	Forced
+	Stalled
+	HandedOver
+	Forgotten
+)
+
+// An Ending is how a hold ended, and its token.
+type Ending struct {
+	How   How
+	Token uint64
+}

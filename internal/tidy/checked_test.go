@@ -146,7 +146,7 @@ const maxCircle = 1500
 
 // circles are the bounds of packages that have one of their own. They may shrink.
 var circles = map[string]int{
-	"internal/conn":           2030, // Servers, their connections and when these are tried, what a client is known by, and requests answered once.
+	"internal/conn":           2060, // Servers, their connections and when these are tried, what a client is known by, who guards its identity, and requests answered once.
 	"internal/core":           1350, // A lock, its tickets, holds and requests.
 	"internal/verify/explore": 2720, // A world: clients with their shell, calls for several names, the network, and the judge, who sees all of them.
 	"waitqueue":               700,  // Queues and cohorts; entries, holds and leases, sites, and calls that wait are outside of it.

@@ -309,7 +309,7 @@ func squeezed(code string) string {
 
 // What a program gets that imports package fairlock, of this module. A new package here is a reviewed edit of this list.
 var reach = []string{
-	".", "fairlock", "internal/conn", "internal/core", "internal/event", "internal/keeper", "internal/names", "internal/notify", "internal/option", "internal/outside", "internal/reason", "internal/calls", "internal/timers", "internal/times", "internal/wire", "lease", "lua", "observe", "waitqueue",
+	".", "fairlock", "internal/conn", "internal/core", "internal/event", "internal/identity", "internal/keeper", "internal/names", "internal/notify", "internal/option", "internal/outside", "internal/reason", "internal/calls", "internal/timers", "internal/times", "internal/wire", "lease", "lua", "observe", "waitqueue",
 }
 
 func TestALockReachesNoMoreThanItNeeds(t *testing.T) {

@@ -51,6 +51,9 @@ func ParseMessage(text string) (Message, error) {
 	case MessageGrant:
 		rest, m.Note, _ = strings.Cut(rest, " ~")
 		m.Grants, err = parseGrants(rest)
+		if before, ok := strings.CutPrefix(m.Note, EndingMark); ok && err == nil {
+			m.Note, m.Grants[len(m.Grants)-1].Before = "", before
+		}
 	case MessageSuspect, MessageLook:
 		m.Ticket = rest
 	case MessageForced:

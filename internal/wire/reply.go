@@ -2,7 +2,10 @@
 // answer, and what they publish. It sends and decodes nothing; package lua does.
 package wire
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Status of a reply.
 type Status int64
@@ -47,6 +50,7 @@ const (
 	StateExpired   = "expired"
 	StateForced    = "forced"
 	StateForgotten = "forgotten"
+	StateDied      = "died"   // its client was buried
 	StateExcess    = "excess" // it asks for more than the limit, followed by it
 	StateBroken    = "broken"
 	StateFull      = "full" // there is no room for it: followed by how many wait, and the arrival of the head
@@ -59,8 +63,35 @@ const StateUnset = "unset"
 type Grant struct {
 	Ticket string
 	Token  uint64
-	At     int64 // server µs from which it counts: when it was granted if a message tells, when the reply was made if a reply does
-	Until  int64 // server µs
+	At     int64  // server µs from which it counts: when it was granted if a message tells, when the reply was made if a reply does
+	Until  int64  // server µs
+	Before string // how the hold before ended, as "how:token"; empty if it was released
+}
+
+// EndingMark is what precedes "how:token" in replies and messages: how the hold before ended that was not released, and its
+// token.
+const EndingMark = "!"
+
+// How a hold ended that was not released.
+const (
+	HowExpired = "expired"
+	HowDied    = "died"
+	HowForced  = "forced"
+	HowStalled = "stalled"
+	HowHanded  = "handed"
+	HowUnused  = "unused" // no call had it: what it was told is told to the next
+	// UnknownBefore is what is known of the hold before the first of a lock.
+	UnknownBefore = "unknown:0"
+)
+
+// Before is how the hold before the one that the reply grants ended, as "how:token"; empty if it was released.
+func (t *Tuple) Before() string {
+	for _, state := range t.States {
+		if before, ok := strings.CutPrefix(state, EndingMark); ok {
+			return before
+		}
+	}
+	return ""
 }
 
 // A Tuple is a reply as it comes: twelve words. The scripts of a queue give them the meanings of their names here, and
@@ -138,6 +169,9 @@ type Reply struct {
 
 // Complete adds what follows from the ticket: see [Tuple.Complete].
 func (r *Reply) Complete(hold, grant time.Duration) { (*Tuple)(r).Complete(hold, grant) }
+
+// Before is how the hold before the one that the reply grants ended: see [Tuple.Before].
+func (r *Reply) Before() string { return (*Tuple)(r).Before() }
 
 // Has reports whether the reply carries the flag.
 func (r *Reply) Has(flag int64) bool { return r.Flags&flag != 0 }

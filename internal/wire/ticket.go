@@ -91,6 +91,9 @@ func TicketClient(ticket string) string {
 // KeptBy reports whether a ticket is of a client that keeps its hold between two calls.
 func KeptBy(ticket string) bool { return strings.Contains(ticket, ":"+string(Kept)+":") }
 
+// Nobody is in the place of the owner of a lock whose last hold was not released, until the next grant.
+const Nobody = "-:0:z:1:0:0"
+
 // Rests reports whether a ticket stands for a name that stays taken after its hold has ended.
 func Rests(ticket string) bool { return strings.Contains(ticket, ":"+string(Resting)+":") }
 

@@ -11,6 +11,7 @@
 --       counted   0 if subscribers cannot be counted; missing: they can
 --       note      words without a space that the message of a grant is to carry; may be missing
 --       rests     not asked for
+--       how       how the leadership ended, if the leader did not resign, as in fairlock/end; may be missing
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       as of fairlock/end
 -- RETRY safe: as fairlock/end is; what is told twice is old news the second time

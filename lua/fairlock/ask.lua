@@ -16,7 +16,7 @@
 --       counted   0 if subscribers cannot be counted; missing: they can
 --       phase     held, or final if the lease will not be renewed; missing: held
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}, or shorter:
---       now alone: GRANTED for the lease of the ticket, with now as its token
+--       now alone: GRANTED for the lease of the ticket, with now as its token; as -now, if nothing is known of the hold before
 --       "now token until waiting" in one text: WAITING as the last in the queue, so waiting is its place, with now as its
 --       arrival
 --       {status, now, now - token, until - now, place, waiting}: WAITING with now as its arrival
@@ -24,6 +24,7 @@
 --       "now token until waiting waited" in one text: FULL, the queue has no room; waited is how long its head had waited,
 --       in µs, when its tickets were last looked at. The ticket is not kept
 --       UNUSUAL alone: nothing was done, ask with all keys
+--       where the hold before was not released, states of GRANTED has "!how:token": how it ended
 -- RETRY safe: the same ticket gets the same grant, or keeps its place
 
 -- The usual cases come ahead of the includes, because the making of their functions costs as much as what
@@ -68,8 +69,9 @@ if not h[1] and size == 0 then
     redis.call('PEXPIRE', KEYS[1], ms)
     if long then redis.call('PEXPIRE', KEYS[3], ms) end
   end
-  if token == now then return now end
-  return { GRANTED, now, token, ends }
+  if token == now then return h[2] and now or -now end
+  if h[2] then return { GRANTED, now, token, ends } end
+  return { GRANTED, now, token, ends, 0, 0, 0, 0, 0, 0, {}, { '!unknown:0' } }
 end
 
 -- Held by another for some time yet, with nothing unusual about the queue: a first ask queues, or looks.
@@ -130,7 +132,7 @@ if not KEYS[3] then return UNUSUAL end
 size = redis.call('ZCARD', KEYS[2]) -- Of another type it ends the script here.
 local s = hold.read(KEYS, now, tonumber(ARGV[4]) or sent_by(notafter, now), ARGV[7])
 local over = not s.owner or s.ends <= now or s.ends - now > s.lease
-if s.owner == ticket and not over then return hold.reply(s, base.GRANTED) end
+if s.owner == ticket and not over then return hold.granted(s) end
 local client = hold.client(ticket)
 s.caller = client
 
@@ -145,7 +147,7 @@ if over or limit then
       hold.own(s, ticket, tonumber(string.match(ticket, ':(%d+):%d+$')), ARGV[8] or 'held')
     end
     hold.keep(s, size)
-    if s.owner == ticket then return hold.reply(s, base.GRANTED) end
+    if s.owner == ticket then return hold.granted(s) end
   end
   if limit and not redis.call('ZSCORE', s.queue, ticket) then
     -- @include lib/room.lua

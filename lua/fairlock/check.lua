@@ -45,7 +45,7 @@ for i = 6, #ARGV, 2 do
   local ticket = ARGV[i]
   if s.owner == ticket then
     states[#states + 1] = 'earlier'
-    s.grants = { ticket, s.token, s.ends }
+    hold.report(s)
   else
     local arrival, head_start, limit = place.brought(ARGV[i + 1])
     local new = place.queue(s, ticket, arrival, size, head_start)
@@ -64,7 +64,7 @@ if fresh then
   room.trim(s, fresh, states)
 end
 
-local granted = s.grants and s.grants[1]
+local granted = s.grants and s.owner
 for i = 1, #states do
   local ticket = ARGV[4 + 2 * i]
   if ticket == granted then

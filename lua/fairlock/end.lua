@@ -14,8 +14,9 @@
 --                 floor, as the token of a hold of several names is above it (multilock/end)
 --       counted   0 if subscribers cannot be counted; missing: they can
 --       note      words without a space that the message of a grant is to carry; may be missing, or empty
---       rests     yes: the hold was used, so the name stays taken for as long as its renewal has said; missing: it frees at
---                 once, without a token also what rests already
+--       rests     yes: the hold was used, so the name stays taken for as long as its renewal has said; missing or empty: it
+--                 frees at once, without a token also what rests already
+--       how       how the hold ended, if it was not released: expired, stalled, or unused, if no call had it; may be missing
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}, or without all
 --       keys a number alone: DONE; UNUSUAL, if nothing was done: ask with all keys; or below 0: DONE, and handed on at
 --       that time, for as long as a grant to the ticket itself, with the time as the token; and the first eight where one of
@@ -117,14 +118,14 @@ local size = redis.call('ZCARD', KEYS[2])
 local s = hold.read(KEYS, base.now(), ARGV[2] or 0, ARGV[4])
 local client = hold.client(ticket)
 s.caller, s.note = client, ARGV[5] ~= '' and ARGV[5]
-local status, states, rests = base.DONE, nil, false
+local status, states, rests, used = base.DONE, nil, false, ARGV[6] == 'yes'
 local last = tonumber(ARGV[3] or 0)
 if s.owner == ticket and (last == 0 or hold.among(s, last)) then
   if last == s.token and s.floor > last then
     last, s.created = s.floor, true -- The key has to outlive that token.
   end
-  rests = ARGV[6] and hold.rest(s)
-  if not rests then hold.free(s) end -- @logged hold.clear(s) note(s.lock, ticket, base.int(s.token), base.int(s.now), 'released')
+  rests = used and hold.rest(s, ARGV[7])
+  if not rests then hold.free(s, ARGV[7]) end -- @logged hold.clear(s) note(s.lock, ticket, base.int(s.token), base.int(s.now), ended(ARGV[7]))
   if last > s.token then
     hold.clear(s)
     s.token = last
@@ -134,7 +135,7 @@ else
   -- ZREM, too, is accepted when memory is full, and so is what a script writes after it.
   status = base.REFUSED
   size = size - redis.call('ZREM', s.queue, ticket)
-  if not ARGV[6] and last == 0 and hold.rests(s, ticket) then hold.free(s) end
+  if not used and last == 0 and hold.rests(s, ticket) then hold.free(s) end
   if size == 0 then hold.forget(s) end
 end
 if rests or not s.owner or s.ends <= s.now or s.ends - s.now > s.lease then
@@ -147,7 +148,7 @@ if status == base.REFUSED then
   -- @include lib/reason.lua
   states = { reason.of(s, ticket) }
   if s.owner and s.phase == 'granted' and hold.client(s.owner) == client then
-    s.grants = { s.owner, s.token, s.ends }
+    hold.report(s)
   end
 end
 if rests then hold.look(s) end

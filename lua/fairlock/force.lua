@@ -24,7 +24,7 @@ if not s.owner or (wanted ~= 0 and not hold.among(s, wanted)) then
   return hold.reply(s, base.REFUSED, -1, size, 0, other and { other } or {})
 end
 local ticket = s.owner
-hold.free(s)
+hold.free(s, 'forced')
 hold.clear(s) -- @logged note(s.lock, ticket, base.int(s.token), base.int(s.now), 'forced')
 hold.spend(s, ticket)
 hold.forced(s, ticket)

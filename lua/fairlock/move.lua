@@ -15,8 +15,9 @@
 --       floor     the highest token that the client has seen
 --       counted   0 if subscribers cannot be counted
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
---       status is GRANTED, with rests in states if the name stays taken for some time when the hold has ended; or REFUSED
---       with the reason in states: moved, expired, forced or forgotten
+--       status is GRANTED, with rests in states if the name stays taken for some time when the hold has ended, and
+--       "!handed:token" with the token of who gave it; or REFUSED with the reason in states: moved, expired, forced or
+--       forgotten
 -- RETRY safe: a second call finds that the hold has moved, and changes nothing
 
 -- @include lib/queue.lua
@@ -39,14 +40,20 @@ local genuine = not digest or digest == redis.sha1hex(ARGV[4])
 if s.owner == from and not s.grants and genuine and (ARGV[3] == '0' or s.token == tonumber(ARGV[3])) then
   -- Accepted when memory is full, and so is what follows.
   hold.open(s) -- @logged if not digest then note(s.lock, from, base.int(s.token), base.int(s.now), 'moved') end
+  -- In transit it knows whose it was.
+  s.before, s.remains = digest and s.told or 'handed:' .. base.int(s.token), 0
+  local keeps = s.keeps
   hold.own(s, to, tonumber(string.match(to, ':(%d+):%d+$')), ARGV[5])
   redis.call('HSET', s.lock, 'moved', from)
-  if s.rests > now then hold.staying(s) end
+  s.rests, s.keeps = s.rests > now and s.rests or 0, keeps
+  hold.staying(s)
 end
 hold.keep(s, size)
 if s.owner == to then
   if string.find(to, ':t:', 1, true) then hold.look(s) end -- Who gave it may be gone when the transit ends.
-  return hold.reply(s, base.GRANTED, 0, 0, 0, s.rests > now and { 'rests' } or nil)
+  local states = { s.rests > now and 'rests' or nil }
+  if s.told then states[#states + 1] = '!' .. s.told end
+  return hold.reply(s, base.GRANTED, 0, 0, 0, states)
 end
 local why = 'forgotten' -- Nor is anybody told more who does not know the secret.
 if genuine then why = redis.call('HGET', s.lock, 'moved') == from and 'moved' or reason.of(s, from) end

@@ -9,14 +9,20 @@ local CALLED = 256      -- clients called in one script; and tickets, where subs
                         -- place of hearing, those far back may not look before they have to answer
 local CALL_US = 1000000 -- how long a client that is called has to answer
 
+-- mark lets the tickets of a client be passed over. Its first write is one that is not accepted when memory is full.
+function expiry.mark(s, client)
+  redis.call('HSET', s.lock, 'marked', '1')
+  redis.call('ZREMRANGEBYSCORE', s.suspects, '-inf', base.int(s.now - SUSPECT_US))
+  redis.call('ZADD', s.suspects, base.int(s.now), client)
+  s.marked, s.created = '1', true
+end
+
 -- suspect remembers a client that let a lease run out, and tells it, in case it lives: by message, or in
 -- the reply if it is the caller.
 function expiry.suspect(s, ticket)
   local client = hold.client(ticket)
-  redis.call('HSET', s.lock, 'lapsed', ticket, 'marked', '1')
-  redis.call('ZREMRANGEBYSCORE', s.suspects, '-inf', base.int(s.now - SUSPECT_US))
-  redis.call('ZADD', s.suspects, base.int(s.now), client)
-  s.marked, s.created = '1', true
+  redis.call('HSET', s.lock, 'lapsed', ticket)
+  expiry.mark(s, client)
   if client == s.caller then
     hold.flag(s, hold.SUSPECTED)
   else
@@ -47,7 +53,7 @@ function expiry.answer(s, client, proven)
     if not mark or tonumber(mark) <= s.now then return end
   end
   redis.call('ZREM', s.suspects, client)
-  if redis.call('ZCARD', s.suspects) == 0 then
+  if redis.call('ZCARD', s.suspects) == 0 and not (s.holders and s.before) then
     redis.call('HDEL', s.lock, 'marked')
     s.marked = false
   end
@@ -71,7 +77,7 @@ function expiry.settle(s)
     return hold.clear(s)
   end
   local phase = s.phase
-  if not hold.rest(s) then hold.free(s) end
+  if not hold.rest(s, 'expired') then hold.free(s, 'expired') end
   hold.clear(s) -- @logged note(s.lock, ticket, base.int(s.token), base.int(ends), 'expired')
   hold.spend(s, ticket)
   s.expired = 1

@@ -32,12 +32,43 @@ function hold.marked(keys, now)
   return false
 end
 
+-- previous reads how the hold before ended, if it was not released: the field has "for:how:token", and ":keeps" where the keys
+-- live until then for it. Until somebody is granted, for is 0, and how:token is in s.before. After that it is the token of the
+-- present hold, and how:token in s.told, because a repeated reply says the same.
+local function previous(s, field, token)
+  local of, how, keeps = string.match(field or '', '^(%d+):(%a+:%d+):?(%d*)$')
+  if of == '0' then
+    s.before = how
+  elseif of and of == token then
+    s.told = how
+  end
+  s.remains = (s.before or s.told) and tonumber(keeps) or 0
+end
+
+-- note writes down how the hold before ended: for the next, if of is 0, or for the hold with that token.
+local function note_ending(s, of, how)
+  redis.call('HSET', s.lock, 'previous', of .. ':' .. how .. (s.remains > 0 and ':' .. base.int(s.remains) or ''))
+end
+
+-- finish notes how the present hold ends: released, without how. An unused one leaves what was told to it. What rests has
+-- ended before.
+local function finish(s, how)
+  if not s.owner or string.find(s.owner, ':z:', 1, true) then return end
+  if how == 'unused' then
+    s.before = s.told
+  elseif how then
+    s.before, s.remains = how .. ':' .. base.int(s.token), s.keeps
+  end
+  s.told, s.keeps = nil, 0
+end
+
 -- read loads the lock. A key of another type ends the script here, before anything is written: the
 -- suspects are looked at only where they are about to be used.
 function hold.read(keys, now, floor, counted)
   local h = redis.call('HMGET', keys[1],
-    'owner', 'until', 'version', 'token', 'high', 'phase', 'mark', 'scan', 'marked', 'kept', 'rests')
+    'owner', 'until', 'version', 'token', 'high', 'phase', 'mark', 'scan', 'marked', 'kept', 'rests', 'previous', 'keeps')
   if h[4] and h[3] ~= VERSION then error(other_version(h[3])) end -- @logged expect()
+  if h[1] == NOBODY then h[1], h[2] = false, false end
   local phase, wants = h[6] or 'held', wants_word(h[6])
   if wants then phase = phase == 'final wants' and 'final' or 'held' end
   -- Where the hash is lost the queue may have outlived it.
@@ -46,24 +77,31 @@ function hold.read(keys, now, floor, counted)
   local ends = h[1] and ends_at(h[2], h[4], lease) or 0
   local of, rests, least = string.match(h[1] and h[11] or '', '^(%d+):(%d+):(%d+)$')
   if of ~= h[4] then rests, least = nil, nil end
+  local keeps
+  of, keeps = string.match(h[1] and h[13] or '', '^(%d+):(%d+)$')
+  if of ~= h[4] then keeps = nil end
   local marked = h[9]
   if keys[3] and marked then
     marked = hold.marked(keys, now)
   elseif keys[3] and h[1] and ends <= now then
     redis.call('ZCARD', keys[3])
   end
-  return {
+  local s = {
     lock = keys[1], queue = keys[2], suspects = keys[3], now = now,
     owner = h[1], ends = ends, lease = lease, plain = h[1] and not h[2],
     token = tonumber(h[4] or 0), high = tonumber(h[5] or left or 0), phase = phase, wants = h[1] and wants and hold.client(h[1]),
     mark = tonumber(h[7] or 0), scan = h[8], marked = marked, kept = tonumber(h[10] or 0),
     -- Until when the name stays taken, and for how long at the most if the server's clock steps back.
     rests = rests and math.min(tonumber(rests), now + least) or 0, least = tonumber(least or 0),
+    -- Until when the keys are to live if the hold ends without a release.
+    keeps = tonumber(keeps or 0),
     -- A renewal prolongs the lock alone, and does not write that down.
     lives = h[1] and ends + SPARE_US or 0,
     floor = base.floor(floor, now), counted = counted ~= '0', stale = false, created = false,
     flags = 0, skipped = 0, expired = 0,
   }
+  previous(s, h[12], h[4])
+  return s
 end
 
 function hold.flag(s, f)
@@ -86,10 +124,15 @@ function hold.channel(s, client)
   return s.lock .. ':wake:' .. client
 end
 
--- tell a client that a hold of it was released by force, on the one channel that it has for all its holds. That is
--- never a sharded one, as its names are in many slots: hence the quotes, which the loader does not look for.
+-- forced notes that a hold was released by force, and tells its client.
 function hold.forced(s, ticket)
   redis.call('HSET', s.lock, 'forced', ticket)
+  hold.taken(s, ticket)
+end
+
+-- taken tells a client that a hold was taken from it, on the one channel that it has for all its holds. That is
+-- never a sharded one, as its names are in many slots: hence the quotes, which the loader does not look for.
+function hold.taken(s, ticket)
   local prefix = string.match(s.lock, '^([^{]*):[^:{]*:{')
   redis.pcall("PUBLISH", prefix .. ':wake:' .. hold.client(ticket), 'F ' .. ticket .. ' ' .. s.lock)
 end
@@ -112,42 +155,50 @@ end
 -- open makes a write that Redis accepts when memory is full; what a script writes after it is accepted
 -- too. While somebody holds, the time that keys are kept for covers the token.
 function hold.open(s)
-  local need = math.max(s.now, s.owner and s.ends or token_need(s.token, s.now))
+  local need = math.max(s.now, s.owner and math.max(s.ends, s.keeps or 0) or token_need(s.token, s.now))
   local until_us = math.max(s.kept, need + SPARE_US)
   redis.call('PEXPIRE', s.lock, base.int((until_us - s.now) / 1000))
 end
 
--- free takes the lock from its owner. The field goes when the lock is granted again, or with clear.
-function hold.free(s)
+-- free takes the lock from its owner. The field goes when the lock is granted again, or with clear. The next hold is told how
+-- this one ended: expired, died, forced or stalled; nothing, if it was released; or unused, if no call had it.
+function hold.free(s, how)
+  finish(s, how)
   s.owner, s.stale, s.wants, s.rests = false, true, false, 0
 end
 
 -- stay keeps the name taken for least µs from the grant, whatever becomes of the hold. If an earlier holder handed the
--- hold over and asked for a later time, that counts.
-function hold.stay(s, least)
+-- hold over and asked for a later time, that counts. If the hold ends without a release, its keys live for as many µs after
+-- the lease as keeps says.
+function hold.stay(s, least, keeps)
   local token = base.int(s.token)
   local of, since = string.match(redis.call('HGET', s.lock, 'since') or '', '^(%d+):(%d+)$')
   local from = math.min(of == token and tonumber(since) or s.token, s.now)
-  s.rests, s.least = math.max(s.rests, from + least), math.max(s.least, least)
+  if least > 0 then s.rests, s.least = math.max(s.rests, from + least), math.max(s.least, least) end
+  if keeps > 0 then s.keeps = s.ends + keeps end
   if s.high == 0 then -- Its end is to look at how long keys live.
     s.high = 1
     redis.call('HSET', s.lock, 'high', '1')
   end
   hold.staying(s)
-  s.created = true -- What is usual does not know of it, and prolongs keys for the lease.
+  s.created = true -- What is usual does not know of these, and prolongs keys for the lease.
   hold.keep(s, redis.call('ZCARD', s.queue))
 end
 
--- staying writes down until when the name stays taken, with the token of the hold.
+-- staying writes down until when the name stays taken, and its keys live, with the token of the hold.
 function hold.staying(s)
-  redis.call('HSET', s.lock, 'rests', base.int(s.token) .. ':' .. base.int(s.rests) .. ':' .. base.int(s.least))
+  local token = base.int(s.token)
+  if s.rests > 0 then redis.call('HSET', s.lock, 'rests', token .. ':' .. base.int(s.rests) .. ':' .. base.int(s.least)) end
+  if s.keeps > 0 then redis.call('HSET', s.lock, 'keeps', token .. ':' .. base.int(s.keeps)) end
 end
 
 -- rest says whether the name stays taken now that its hold has ended. If so, a ticket that no client has holds it, and
--- nobody renews that. HDEL is accepted when memory is full, and so is what follows.
-function hold.rest(s)
+-- nobody renews that. HDEL is accepted when memory is full, and so is what follows. how is as for hold.free.
+function hold.rest(s, how)
   if s.rests <= s.now then return false end
   redis.call('HDEL', s.lock, 'rests')
+  finish(s, how)
+  if s.before then note_ending(s, '0', s.before) end
   local ms = base.int(s.least / 1000)
   s.owner = hold.resting(s.owner) .. '1:' .. ms .. ':' .. ms
   s.ends, s.lease, s.phase, s.plain, s.wants, s.rests = s.rests, s.least, 'final', false, false, 0
@@ -172,12 +223,16 @@ function hold.look(s)
   if head then redis.pcall('PUBLISH', hold.channel(s, hold.client(head)), 'L ' .. head) end
 end
 
--- clear removes what free has left. HDEL, too, is accepted when memory is full.
+-- clear removes what free has left, unless the next hold is to be told how this one ended. HDEL, too, is accepted when memory
+-- is full, and so is what follows.
 function hold.clear(s)
-  if s.stale then
-    redis.call('HDEL', s.lock, 'owner', 'until', 'phase')
-    s.stale = false
+  if not s.stale then return end
+  redis.call('HDEL', s.lock, 'owner', 'until', 'phase')
+  if s.before then
+    note_ending(s, '0', s.before)
+    redis.call('HSET', s.lock, 'owner', NOBODY, 'until', '1', 'phase', 'final')
   end
+  s.stale = false
 end
 
 -- forget clears what passes over the queue have stored.
@@ -207,9 +262,11 @@ function hold.spend(s, ticket)
   redis.call('HSET', s.lock, 'token', base.int(s.token))
 end
 
--- own writes a new owner, with a token above every earlier one (I2). It returns the time of the grant as text.
+-- own writes a new owner, with a token above every earlier one (I2). It returns the time of the grant as text. Of a lock
+-- without a token nothing is known.
 function hold.own(s, ticket, lease_ms, phase)
   local now = base.int(s.now)
+  s.told, s.before, s.keeps = s.before or s.token == 0 and 'unknown:0' or nil, nil, 0
   -- Without high its end does not look at the queue, nor at how long keys live.
   if s.high == 0 and lease_ms * 1000 > MOST_US - SPARE_US or s.high > 0 and s.token == 0 then
     s.high = math.max(s.high, 1)
@@ -222,6 +279,7 @@ function hold.own(s, ticket, lease_ms, phase)
   local token, ends = s.token == s.now and now or base.int(s.token), base.int(s.ends)
   redis.call('HSET', s.lock, 'owner', ticket, 'until', ends, 'token', token, 'phase', phase, 'version', VERSION)
   if token ~= now then redis.call('HSET', s.lock, 'since', since_words(token, now)) end
+  if s.told then note_ending(s, token, s.told) end
   return now
 end
 
@@ -239,7 +297,8 @@ end
 -- their own acquire requests and checks keep the keys.
 function hold.keep(s, waiting, at_end)
   local idle = not s.owner and waiting == 0 and not s.created
-  local need = math.max(s.now, token_need(s.token, s.now), s.owner and math.max(s.ends, s.rests) or 0)
+  local need = math.max(s.now, token_need(s.token, s.now), s.owner and math.max(s.ends, s.rests, s.keeps or 0) or 0,
+    s.before and s.remains or 0)
   local least = need
   if not idle then
     need = math.max(need, queue_need(waiting, s.now))
@@ -261,6 +320,16 @@ function hold.keep(s, waiting, at_end)
   redis.call('PEXPIRE', s.queue, ms)
   if s.marked then redis.call('PEXPIRE', s.suspects, ms) end
   if s.holders then redis.call('PEXPIRE', s.holders, ms) end
+end
+
+-- report puts the present hold into the reply, as one of the caller's.
+function hold.report(s)
+  s.grants = { s.owner .. (s.told and ' !' .. s.told or ''), s.token, s.ends }
+end
+
+-- granted is the answer to the ticket that holds.
+function hold.granted(s)
+  return hold.reply(s, base.GRANTED, 0, 0, 0, s.told and { '!' .. s.told })
 end
 
 -- reply is the long answer of a script of a lock. Where nobody holds, until is the end of the mark until which the lock

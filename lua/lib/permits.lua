@@ -17,7 +17,8 @@ local RECORD = '^(%d+):(%d+):(%d+):(%a):(%d+):(.*)$'
 -- stated and born are the caller's, if the script makes one.
 function permits.read(keys, now, floor, counted, stated, born)
   local h = redis.call('HMGET', keys[1], 'limit', 'stated', 'used', 'token', 'high', 'mark', 'scan', 'marked',
-    'kept', 'group', 'wants', 'born', 'rests')
+    'kept', 'group', 'wants', 'born', 'rests', 'previous')
+  local of, how = string.match(h[14] or '', '^(%d+):(%a+:%d+)$')
   local guard = redis.call('ZRANGE', keys[4], 0, 0)[1]
   local left = redis.call('ZCARD', keys[2]) > 0 and not h[1] and 1 -- The queue has outlived the hash.
   redis.call('ZCARD', keys[3])
@@ -31,9 +32,39 @@ function permits.read(keys, now, floor, counted, stated, born)
     marked = h[8], kept = tonumber(h[9] or 0), group = tonumber(h[10] or 0),
     wants = h[11], rests = tonumber(h[13] or 0), -- Until when permits may stay taken whose hold is over.
     floor = base.floor(floor, now), counted = counted == '1', created = false,
-    lives = 0,
+    lives = 0, remains = 0,
     flags = 0, skipped = 0, expired = 0, grants = {}, taken = {},
+    -- How the last write hold ended, if it was not released: for the next one, or told to the one with a token.
+    before = of == '0' and how, told = of ~= '0' and how, of = of,
   }
+end
+
+-- writes says whether a hold is exclusive: of a writer that has not become a reader.
+function permits.writes(ticket, n)
+  return tonumber(n) > 1 and string.find(ticket, ':w:', 1, true)
+end
+
+-- recall notes how the last write hold ended. The mark keeps ends off the fast path until the next one is told: those of readers,
+-- who may hold meanwhile. It comes after a write that is accepted when memory is full.
+function permits.recall(s, how)
+  s.before, s.told, s.marked = how, false, '1'
+  redis.call('HSET', s.lock, 'previous', '0:' .. how, 'marked', '1')
+end
+
+-- finish notes that a write hold ends, and how, as hold.free has it.
+function permits.finish(s, ticket, n, token, how)
+  if not how or not permits.writes(ticket, n) then return end
+  token = base.int(token)
+  if how ~= 'unused' then
+    permits.recall(s, how .. ':' .. token)
+  elseif s.told and s.of == token then
+    permits.recall(s, s.told)
+  end
+end
+
+-- told is how the hold before one with a token ended, for a reply or a message.
+local function told(s, token)
+  return s.told and s.of == base.int(token) and s.told
 end
 
 -- state takes in the number that a client states, with the time at which it was made. It returns whether the client may go on,
@@ -94,6 +125,11 @@ local function forget_holds(s)
   put('mark', s.mark > 0 and base.int(s.mark))
   put('kept', s.kept > 0 and base.int(s.kept))
   put('scan', s.scan)
+  if s.before or s.limit == 1073741824 then -- Of readers and writers: a write hold may have been lost.
+    s.marked = '1'
+    s.before, s.told = s.before or 'unknown:0', false
+    put('previous', '0:' .. s.before)
+  end
   put('marked', s.marked)
   redis.call('HSET', s.lock, unpack(fields))
   redis.call('ZADD', s.holders, 0, permits.GUARD)
@@ -137,9 +173,10 @@ function permits.lapse(s, tickets)
   local records = redis.call('HMGET', s.lock, unpack(tickets))
   redis.call('ZREM', s.holders, unpack(tickets))
   redis.call('HDEL', s.lock, unpack(tickets))
-  local used, told, unclaimed, ended = s.used, {}, false, nil
+  local used, told, unclaimed, ended, writer = s.used, {}, false, nil, nil
   for i, record in ipairs(records) do
-    local n, _, _, phase, _, who = permits.parse(record or '0:0:0:f:0:')
+    local n, token, _, phase, _, who = permits.parse(record or '0:0:0:f:0:')
+    if permits.writes(tickets[i], n) then writer = { tickets[i], n, token } end
     if string.byte(who) ~= 126 or not rest(s, tickets[i], record, 'x') then used = used - n end
     local rested = string.find(tickets[i], ':z:', 1, true)
     if not rested then ended, s.expired = tickets[i], s.expired + 1 end
@@ -148,6 +185,7 @@ function permits.lapse(s, tickets)
   end
   use(s, used)
   redis.call('HSET', s.lock, 'used', base.int(used))
+  if writer then permits.finish(s, writer[1], writer[2], writer[3], 'expired') end
   for i, ticket in ipairs(tickets) do
     local client = hold.client(ticket)
     if records[i] and not told[client] then
@@ -184,7 +222,7 @@ end
 -- settle brings the lock up to date: it makes or mends it, writes down a number that is new, cuts leases after a step of the
 -- clock, and ends those that have run out.
 function permits.settle(s)
-  if s.marked then s.marked = hold.marked({ s.lock, s.queue, s.suspects }, s.now) end
+  if s.marked and not s.before then s.marked = hold.marked({ s.lock, s.queue, s.suspects }, s.now) end
   if s.new then
     make(s)
   elseif s.lost then
@@ -245,7 +283,7 @@ end
 -- the token and the end of the lease.
 function permits.take(s, list, who)
   local fields, scores, wrote = {}, {}, {}
-  local since = base.int(s.now)
+  local since, fresh, writer = base.int(s.now), s.token == 0, nil
   for i, head in ipairs(list) do
     local token, ends = fence(s, head.kind), base.int(s.now + head.lease_ms * 1000)
     use(s, s.used + head.permits)
@@ -254,12 +292,19 @@ function permits.take(s, list, who)
       head.phase .. ':' .. since .. ':' .. who
     scores[2 * i - 1], scores[2 * i] = ends, head.ticket
     wrote[i] = { token = token, ends = ends }
+    if head.kind == 'w' then writer = token end
     s.ends = math.max(s.ends, tonumber(ends)) -- Of what this script grants.
     s.taken[head.ticket] = { permits = head.permits, token = s.token, ends = tonumber(ends) }
   end
   redis.call('HSET', s.lock, 'used', base.int(s.used), 'token', base.int(s.token), unpack(fields))
   if s.grouped then redis.call('HSET', s.lock, 'group', base.int(s.group)) end
   redis.call('ZADD', s.holders, unpack(scores))
+  if writer and (s.before or fresh) then
+    s.told, s.of, s.before = s.before or 'unknown:0', writer, false
+    redis.call('HSET', s.lock, 'previous', writer .. ':' .. s.told)
+  elseif fresh and list[1].kind == 'r' then
+    permits.recall(s, 'unknown:0') -- Nobody knows of a writer before these readers.
+  end
   return wrote
 end
 
@@ -270,6 +315,7 @@ local function tell(s, client, heads, text)
   for _, head in ipairs(heads) do
     redis.call('ZADD', s.queue, head.score, head.ticket)
     permits.free(s, head.ticket, head.permits, s.now)
+    permits.finish(s, head.ticket, head.permits, s.taken[head.ticket].token, 'unused')
     s.taken[head.ticket] = nil
   end
   s.created = true
@@ -296,16 +342,18 @@ function permits.grant(s, heads, caller)
       end
       table.insert(m.words, grant_words(head.ticket, now, base.int(w.token - s.now), head.lease_ms))
       table.insert(m.heads, head)
+      m.told = told(s, tonumber(w.token))
     end
   end
   for _, m in ipairs(messages) do
-    tell(s, m.client, m.heads, table.concat(m.words, ' ') .. grant_note(s.note))
+    tell(s, m.client, m.heads, table.concat(m.words, ' ') .. grant_tail(m.told, s.note))
   end
 end
 
 -- report puts a hold into the reply, as one of the caller's.
 function permits.report(s, ticket, token, ends)
-  local n = #s.grants
+  local n, before = #s.grants, told(s, token)
+  if before then ticket = ticket .. ' !' .. before end
   s.grants[n + 1], s.grants[n + 2], s.grants[n + 3] = ticket, token, ends
 end
 
@@ -338,7 +386,8 @@ end
 
 -- granted is the answer to a ticket that holds, with the number of its permits where its text has none.
 function permits.granted(s, n, token, ends)
-  return { base.GRANTED, s.now, token, ends, n, 0, 0, s.flags, s.skipped, s.expired, s.grants, {} }
+  local before = told(s, token)
+  return { base.GRANTED, s.now, token, ends, n, 0, 0, s.flags, s.skipped, s.expired, s.grants, { before and '!' .. before or nil } }
 end
 
 -- refuse is the answer to a ticket that states another limit, or asks for more than there is.

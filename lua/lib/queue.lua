@@ -75,13 +75,13 @@ local function grant(s, heads, caller)
   local head = heads[1]
   local now = hold.own(s, head.ticket, head.lease_ms, 'granted')
   if head.client == caller then
-    s.grants = { head.ticket, s.token, s.ends }
+    hold.report(s)
     return
   end
   local sent = redis.pcall('PUBLISH', hold.channel(s, head.client),
-    'G ' .. grant_words(head.ticket, now, base.int(s.token - s.now), head.lease_ms) .. grant_note(s.note))
+    'G ' .. grant_words(head.ticket, now, base.int(s.token - s.now), head.lease_ms) .. grant_tail(s.told, s.note))
   if type(sent) == 'table' and sent.err then
-    hold.free(s)
+    hold.free(s, 'unused')
     hold.clear(s)
     redis.call('ZADD', s.queue, head.score, head.ticket)
     s.created = true

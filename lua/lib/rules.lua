@@ -38,6 +38,10 @@
 -- token is the time of the grant, and its lease is in its ticket.
 -- @rule ends_at(till, token, lease) = (till and till + 0 or token + lease)
 
+-- The owner of a lock whose last hold was not released, until the next grant or the end of the key: so an ask does not take it
+-- in passing (fairlock/ask), but comes to hold.read, which finds how that hold ended. It is a ticket that rests, whose time is over.
+-- @rule NOBODY = '-:0:z:1:0:0'
+
 -- The default minimum token of a request that brings none: the time of its sending plus 3 ms. The not-after is 3 s after
 -- the sending, by the lowest estimate of the server's clock. A client leaves the minimum token out if it is not above
 -- that (I2); the 3 ms are there because its reading is late. If the clock has stepped back by more than a day since, the
@@ -78,6 +82,8 @@
 -- is, and for how many ms it holds. After the last grant: the note of the holder before.
 -- @rule grant_words(ticket, at, ahead, lasts) = ticket .. ' ' .. at .. ' ' .. ahead .. ' ' .. lasts
 -- @rule grant_note(note) = (note and ' ~' .. note or '')
+-- The same, unless the hold before was not released: then how that ended.
+-- @rule grant_tail(told, note) = (told and ' ~!' .. told or note and ' ~' .. note or '')
 
 -- The mode of an ask that has a limit, and how many may wait.
 -- @rule bounded(text) = string.match(text, '^(%a+) (%d+)$')

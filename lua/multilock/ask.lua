@@ -19,7 +19,8 @@
 --       then for each lock: the ticket, and what an earlier ask of it answered as its arrival, or 0
 -- REPLY {LATE, now}, or for each lock {status, now, token, until, place, waiting, arrival, flags, skipped, expired,
 --       grants, states}, or shorter:
---       now alone: GRANTED for each, for the lease of its ticket, with now as its token
+--       now alone: GRANTED for each, for the lease of its ticket, with now as its token; as -now, if nothing is known of the hold
+--       before of any; where it was not released, states of GRANTED has "!how:token"
 -- RETRY safe: the same tickets get the same grants, or keep their places
 
 -- The usual case comes ahead of the includes, as in fairlock/ask. The numbers are those of lib/base.
@@ -41,7 +42,7 @@ for i = 1, #KEYS / 3 do
   found[i] = h
 end
 if plain then
-  local floor, replies = ARGV[4] + 0, {}
+  local floor, replies, fresh = ARGV[4] + 0, {}, 0
   floor = believed(floor, now)
   for _, h in ipairs(found) do floor = math.max(floor, (h[2] or 0) + 0) end
   local token = next_token(0, floor, now)
@@ -67,9 +68,15 @@ if plain then
       redis.call('PEXPIRE', lock, ms)
       if long then redis.call('PEXPIRE', KEYS[3 * i], ms) end
     end
-    if token ~= now then replies[i] = { GRANTED, now, token, ends } end
+    if h[2] then
+      replies[i] = { GRANTED, now, token, ends }
+    else
+      fresh = fresh + 1
+      replies[i] = { GRANTED, now, token, ends, 0, 0, 0, 0, 0, 0, {}, { '!unknown:0' } }
+    end
   end
-  return token == now and now or replies
+  if token == now and fresh == 0 then return now end
+  return token == now and fresh == #replies and -now or replies
 end
 
 -- @include lib/place.lua
@@ -112,7 +119,7 @@ for i, s in ipairs(locks) do
   end
   if s.served then hold.keep(s, s.size) end
   if mine then
-    replies[i] = hold.reply(s, base.GRANTED)
+    replies[i] = hold.granted(s)
   elseif mode == 'try' then
     replies[i] = hold.reply(s, base.BUSY, -1, s.size, 0, { s.owner or nil })
   else

@@ -10,7 +10,7 @@
 --       suspects  zset  clients that let a lease run out, by time of the mark
 -- ARGV  floor     the highest token that the client has seen
 --       counted   1 if subscribers can be counted
---       then for each lock: the ticket
+--       then for each lock: the ticket, and after a space how the hold ended, if it was not released, as in fairlock/end
 -- REPLY for each lock {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states};
 --       status is DONE if the ticket was the owner, REFUSED if not; then states holds the reason. Or DONE alone: for each
 -- RETRY safe: a second call finds nothing of these tickets, and reports again what was granted to the calling
@@ -65,7 +65,8 @@ local now = base.now()
 local locks, highest = {}, 0
 for i = 1, #KEYS / 3 do
   local s = hold.read({ KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i] }, now, ARGV[1], ARGV[2])
-  s.ticket = ARGV[2 + i]
+  s.ticket, s.how = string.match(ARGV[2 + i], '^(%S+) ?(%a*)$')
+  if s.how == '' then s.how = nil end
   s.caller = hold.client(s.ticket)
   s.size = redis.call('ZCARD', s.queue)
   if s.owner == s.ticket then highest = math.max(highest, s.token, s.floor) end
@@ -76,7 +77,7 @@ local replies = {}
 for i, s in ipairs(locks) do
   local status, states = base.DONE, nil
   if s.owner == s.ticket then
-    hold.free(s)
+    hold.free(s, s.how)
     if s.size == 0 then
       hold.clear(s)
       hold.forget(s) -- Of a queue whose key was lost.
@@ -102,7 +103,7 @@ for i, s in ipairs(locks) do
     -- @include lib/reason.lua
     states = { reason.of(s, s.ticket) }
     if s.owner and s.phase == 'granted' and hold.client(s.owner) == s.caller then
-      s.grants = { s.owner, s.token, s.ends }
+      hold.report(s)
     end
   end
   replies[i] = hold.reply(s, status, -1, 0, 0, states)

@@ -20,7 +20,8 @@
 --       counted   0 if subscribers cannot be counted; missing: they can
 --       phase     held, or final if the lease will not be renewed; missing: held
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}, or shorter:
---       now alone: GRANTED for the lease of the ticket, with now as its token
+--       now alone: GRANTED for the lease of the ticket, with now as its token; as -now, if it writes and nothing is known of the
+--       write hold before. Where that was not released, states of GRANTED has "!how:token": how it ended
 --       "now token" in one text: the same with another token, as of readers that share one
 --       {status, now, now - token, until - now, place, waiting}: BUSY
 --       place of GRANTED is the number of permits, where it is told. EXCESS: the ticket asks for more than there
@@ -45,7 +46,7 @@ if now > notafter then return { LATE, now } end
 local kind, number, lease_ms = string.match(ticket, '^[^:]*:%d+:(%a):(%d+):(%d+):')
 local holders, n, born = KEYS[4], tonumber(number), ARGV[6] ~= '' and ARGV[6] or nil
 -- A field that is not there costs the most: Redis goes through all holds for it.
-local h = redis.call('HMGET', KEYS[1], 'limit', 'stated', 'used', 'token', 'kept', 'high', kind == 'r' and 'group' or born and 'born' or 'used')
+local h = redis.call('HMGET', KEYS[1], 'limit', 'stated', 'used', 'token', 'kept', 'high', kind == 'r' and 'group' or kind == 'w' and 'previous' or born and 'born' or 'used')
 local most = h[1] -- nil: there is no lock
 local size = most and not h[6] and 0 or redis.call('ZCARD', KEYS[2])
 local last, kept, room = (h[4] or 0) + 0, (h[5] or 0) + 0, (most or ARGV[5]) - (h[3] or 0)
@@ -66,6 +67,8 @@ else
   if agreed and h[2] ~= most then agreed = kept >= now + MONTH_US - DAY_US end -- It was resized.
 end
 local lost = false
+-- Only what comes below knows how the last writer's hold ended.
+if kind == 'w' and h[7] and string.sub(h[7], 1, 2) == '0:' then agreed = false end
 
 -- Enough is free, and nobody waits: take it. The guard of the holders comes along, to see that it was there; and who holds
 -- already is not added.
@@ -97,6 +100,7 @@ if agreed and size == 0 and n <= room then
       redis.call('HSET', KEYS[1], 'limit', ARGV[5], 'stated', ARGV[5])
       if born then redis.call('HSET', KEYS[1], 'born', born) end
     end
+    if kind == 'r' and not h[4] then redis.call('HSET', KEYS[1], 'previous', '0:unknown:0', 'marked', '1') end
     if short then
       local longest = most and redis.call('ZRANGE', holders, -1, -1, 'WITHSCORES')[2] or 0 -- Others may hold for longer.
       kept = math.max(kept, SPARE_US + math.max(need, longest, (q and q[2] or 0) + 0))
@@ -105,6 +109,10 @@ if agreed and size == 0 and n <= room then
       redis.call('PEXPIRE', KEYS[1], ms)
       redis.call('PEXPIRE', holders, ms)
       if q and q[1] then redis.call('PEXPIRE', KEYS[3], ms) end
+    end
+    if kind == 'w' and not h[4] then
+      if token == now and not other then return -now end
+      return { GRANTED, now, token, ends, 0, 0, 0, other and DIFFERS or 0, 0, 0, {}, { '!unknown:0' } }
     end
     if not other then return token == now and now or since .. ' ' .. fence end
     return { GRANTED, now, token, ends, other, other, other, other and DIFFERS }

@@ -12,8 +12,9 @@
 --       token     only if it holds with this token; 0 or missing: any
 --       counted   0 if subscribers cannot be counted; missing: they can
 --       note      words without a space that the message of a grant is to carry; may be missing, or empty
---       rests     yes: the hold was used, so its permits stay taken for as long as its renewal has said; missing: they are
---                 free at once, without a token also what rests already
+--       rests     yes: the hold was used, so its permits stay taken for as long as its renewal has said; missing or empty: they
+--                 are free at once, without a token also what rests already
+--       how       of a write hold: how it ended, if it was not released, as in fairlock/end; may be missing
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}, or DONE alone
 --       status is DONE if the ticket held, REFUSED if not; then states holds the reason: expired, forced or
 --       forgotten
@@ -126,16 +127,17 @@ local s = permits.read(KEYS, base.now(), ARGV[2] or 0, ARGV[4] or '1')
 local client, removed = hold.client(ticket), 0
 s.caller, s.note = client, ARGV[5] ~= '' and ARGV[5]
 local n, token, lasts = permits.parse(h[1] or '')
-local rests = false
+local rests, used_up = false, ARGV[6] == 'yes'
 if freed then
   s.lives = s.now + lasts + SPARE_US
 elseif n and ((ARGV[3] or '0') == '0' or tonumber(ARGV[3]) == token) then
-  freed, rests = true, permits.free(s, ticket, n, s.now + lasts, ARGV[6] and h[1])
+  freed, rests = true, permits.free(s, ticket, n, s.now + lasts, used_up and h[1])
+  permits.finish(s, ticket, n, token, ARGV[7])
 else
   -- ZREM, too, is accepted when memory is full, and so is what a script writes after it.
   removed = redis.call('ZREM', s.queue, ticket)
   size = size - removed
-  local left = not ARGV[6] and (ARGV[3] or '0') == '0' and s.rests > s.now and permits.resting(ticket)
+  local left = not used_up and (ARGV[3] or '0') == '0' and s.rests > s.now and permits.resting(ticket)
   local m, _, spare = permits.parse(left and redis.call('HGET', s.lock, left) or '')
   if m then permits.free(s, left, m, s.now + spare) end
   if size == 0 then hold.forget(s) end

@@ -17,9 +17,10 @@ local ticket = ARGV[1]
 local s = permits.read(KEYS, base.now(), ARGV[2], ARGV[3])
 local size = redis.call('ZCARD', s.queue)
 permits.settle(s)
-local holds, _, ends = permits.held(s, ticket)
+local holds, token, ends = permits.held(s, ticket)
 if holds then
   permits.free(s, ticket, holds, ends)
+  permits.finish(s, ticket, holds, token, 'forced')
   hold.forced(s, ticket)
 end
 queue.advance(s, '')

@@ -9,13 +9,14 @@
 -- REPLY {now, token, limit, used, holders, waiting, {ticket, arrival, …}, {suspect, …}, state, stated}
 --       used is without the first thousand holds that are over; holders has for each hold that is not: ticket,
 --       until, since, permits, phase, token, count, who; stated is the number of the newest client, 0 if there is none. Permits
---       that rest have a ticket of kind z
+--       that rest have a ticket of kind z. The state is how the write hold before the present one ended, or the last, as
+--       "!how:token"; empty, if it was released
 -- RETRY safe: it only reads
 
 -- @include lib/base.lua
 local PHASES = { g = 'granted', r = 'granted', h = 'held', f = 'final', x = 'expired' }
 local now = base.now()
-local h = redis.call('HMGET', KEYS[1], 'limit', 'used', 'token', 'stated')
+local h = redis.call('HMGET', KEYS[1], 'limit', 'used', 'token', 'stated', 'previous')
 local used = tonumber(h[2] or 0)
 local over = redis.call('ZRANGE', KEYS[4], '1', base.int(now), 'BYSCORE', 'LIMIT', 0, 1000)
 local records = #over > 0 and redis.call('HMGET', KEYS[1], unpack(over)) or {}
@@ -46,7 +47,9 @@ for i = 1, #list, 2 do
     end
   end
 end
+local of, how = string.match(h[5] or '', '^(%d+):(%a+:%d+)$')
+local state = (of == '0' or of and of == h[3] and used > 0) and '!' .. how or ''
 return { now, h[3] or '0', tonumber(h[1] or ARGV[2]), used, holders,
   redis.call('ZCARD', KEYS[2]),
   redis.call('ZRANGE', KEYS[2], 0, ARGV[1] - 1, 'WITHSCORES'),
-  redis.call('ZRANGE', KEYS[3], '-inf', base.int(now), 'BYSCORE', 'LIMIT', 0, ARGV[1]), '', tonumber(h[4] or 0) }
+  redis.call('ZRANGE', KEYS[3], '-inf', base.int(now), 'BYSCORE', 'LIMIT', 0, ARGV[1]), state, tonumber(h[4] or 0) }

@@ -12,7 +12,7 @@
 --                 ms from the grant, whatever becomes of the hold
 --       notafter  server µs after which the renewal changes nothing
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
---       status is GRANTED, or REFUSED with the reason in states: expired, forced or forgotten; the flag WANTED with
+--       status is GRANTED, or REFUSED with the reason in states: expired, forced, died or forgotten; the flag WANTED with
 --       the queue, if somebody waits: else its client will be told by message
 -- RETRY safe: a second call prolongs from its own time
 
@@ -28,7 +28,8 @@ local wanted = KEYS[3] and redis.call('ZCARD', KEYS[3]) > 0
 local ends = tonumber(redis.call('ZSCORE', KEYS[2], ticket) or 0)
 local permits, token, since = string.match(h[1] or '', '^(%d+):(%d+):%d+:%a:(%d+):')
 if token ~= ARGV[2] or ends <= now then
-  local why = h[1] and ends > 0 and 'expired' or h[3] == ticket and 'forced' or h[4] == ticket and 'expired' or 'forgotten'
+  local why = h[1] and ends > 0 and 'expired' or h[3] == ticket and 'forced' or h[4] == ticket and 'expired'
+    or redis.call('HGET', KEYS[1], 'died') == string.match(ticket, '^[^:]*') and 'died' or 'forgotten'
   return { base.REFUSED, now, tonumber(token or 0), 0, -1, 0, 0, 0, 0, 0, {}, { why } }
 end
 ends = now + ARGV[3] * 1000

@@ -28,7 +28,7 @@ import (
 func Engine(server func() rueidis.ClientOption, changes ...func(*headwaiter.Options)) conformance.Engine {
 	return conformance.Engine{
 		Dial: func(t testing.TB) conformance.Client { return dial(t, server(), changes) },
-		Fair: true, Fenced: true, Told: true, Wanted: true,
+		Fair: true, Fenced: true, Told: true, Wanted: true, Remembers: true,
 		Errors: conformance.Errors{
 			Busy: lease.ErrBusy, Closed: lease.ErrClosed, Deadlock: lease.ErrDeadlock,
 			Upgrade: lease.ErrUpgrade, Name: lease.ErrInvalid, TooLarge: lease.ErrTooLarge,

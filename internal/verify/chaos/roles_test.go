@@ -27,6 +27,7 @@ var list = flag.Bool("faults.list", false, "print the names of the cases, and ru
 
 func TestMain(m *testing.M) {
 	childMain()
+	mortalMain()
 	crowd.Main()
 	flag.Parse()
 	if *list {

@@ -209,7 +209,9 @@ func (x *Truth) set(rest []string) {
 	for i := 0; i+1 < len(rest); i += 2 {
 		f[rest[i]] = rest[i+1]
 	}
-	if owner := f["owner"]; owner != "" {
+	if owner := f["owner"]; owner == wire.Nobody {
+		x.deleted([]string{"owner"}) // The next is to be told how the last hold ended.
+	} else if owner != "" {
 		g := &Grant{Ticket: owner, Token: number(f["token"]), Permits: 1, Since: x.now}
 		if g.Until = int64(number(f["until"])); f["until"] == "" {
 			g.Until = int64(g.Token) + wire.TicketLease(owner).Microseconds() // It was taken at once.

@@ -117,20 +117,20 @@ func (w *world) knows(name string) bool {
 func (w *world) runAll(f *flight, live bool) {
 	all := make([]*model.Mutex, len(f.All))
 	hears := make([]map[string]bool, len(f.All))
-	var tickets []string
+	var tickets, hows []string
 	var arrivals []int64
 	for i, one := range f.All {
 		x := w.names[one.At]
 		all[i], hears[i] = x.mutex, x.before(x.clientNamed(f.From), one, live)
 		if one.Kind == endKind {
-			tickets = append(tickets, one.Release.Text)
+			tickets, hows = append(tickets, one.Release.Text), append(hows, one.Release.How)
 		} else {
 			tickets, arrivals = append(tickets, one.Ask.Text), append(arrivals, one.Ask.Arrival)
 		}
 	}
 	var replies []wire.Tuple
 	if f.Kind == endAllKind {
-		replies = model.EndAll{Tickets: tickets, Floor: f.Floor}.Run(all, w.us())
+		replies = model.EndAll{Tickets: tickets, Hows: hows, Floor: f.Floor}.Run(all, w.us())
 	} else {
 		replies = model.AskAll{
 			Tickets: tickets, Arrivals: arrivals, Mode: f.All[0].Ask.Mode, NotAfter: f.NotAfter, Floor: f.Floor, Phase: wire.PhaseHeld,

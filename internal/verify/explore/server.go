@@ -161,7 +161,7 @@ func (w *world) script(c *client, f *flight) wire.Tuple {
 			token := int64(d.Ticket.Grant().Token)
 			return model.Move{From: d.Text, To: x.Ticket(), Token: token, Phase: wire.PhaseFinal, NotAfter: 1 << 53, Floor: f.Floor}.Run(w.mutex, now)
 		}
-		return model.End{Ticket: f.Release.Text, Token: int64(f.Release.Token), Floor: f.Floor, Rests: f.Release.Rests}.Run(w.mutex, now)
+		return model.End{Ticket: f.Release.Text, Token: int64(f.Release.Token), Floor: f.Floor, Rests: f.Release.Rests, How: f.Release.How}.Run(w.mutex, now)
 	}
 	if f.Kind == forceKind {
 		return model.Force{}.Run(w.mutex, now)
@@ -192,7 +192,7 @@ func (w *world) permitScript(c *client, f *flight) wire.Tuple {
 			Client: c.name, Mode: f.Check.Round.Mode, NotAfter: f.NotAfter, Floor: f.Floor, Tickets: tickets, Bounds: bounds, Limit: limit,
 		}.Run(l, now)
 	case endKind:
-		return permits.End{Ticket: f.Release.Text, Token: int64(f.Release.Token), Floor: f.Floor, Rests: f.Release.Rests}.Run(l, now)
+		return permits.End{Ticket: f.Release.Text, Token: int64(f.Release.Token), Floor: f.Floor, Rests: f.Release.Rests, How: f.Release.How}.Run(l, now)
 	}
 	r := f.Renewal
 	return permits.Renew{

@@ -472,7 +472,7 @@ func (c *client) message(m *wire.Message) {
 				if !c.heard { // Clock.Since: nobody can tell how old the news is.
 					from, slept = w.now, -time.Hour
 				}
-				c.lock.OnGrant(x, g.Ticket, core.Grant{Token: g.Token, From: from, Slept: slept, Lasts: time.Duration(g.Until-g.At) * time.Microsecond})
+				c.lock.OnGrant(x, g.Ticket, core.Grant{Token: g.Token, From: from, Slept: slept, Lasts: time.Duration(g.Until-g.At) * time.Microsecond, Before: g.Before})
 			}
 		case wire.MessageSuspect:
 			c.lock.OnSuspected(x, m.Ticket)

@@ -34,7 +34,7 @@ func (h *happened) messages() error {
 		case wire.MessageGrant:
 			grants++
 			want := wire.Grant{
-				Ticket: h.after.owner(), Token: uint64(h.after.number("token")), At: h.Now, Until: h.after.number("until"),
+				Ticket: h.after.owner(), Token: uint64(h.after.number("token")), At: h.Now, Until: h.after.number("until"), Before: h.after.told(),
 			}
 			if m.Grants[0] != want {
 				return fmt.Errorf("%q was sent for the grant %v", s.Text, want)
@@ -49,14 +49,18 @@ func (h *happened) messages() error {
 			if lua.InTransit(h.after.owner()) && len(h.After[1].Members) > 0 && ticket == line.QueueOf(h.After)[0].Ticket && !lapsed {
 				continue // The head is told that a hold is in transit.
 			}
-			if end, ok := h.request.(End); ok && end.Rests && h.freed() && wire.Rests(h.after.owner()) && ticket == line.QueueOf(h.After)[0].Ticket {
+			end, ends := h.request.(End)
+			if _, buries := h.request.(Bury); (buries || ends && end.Rests) && h.freed() && wire.Rests(h.after.owner()) && ticket == line.QueueOf(h.After)[0].Ticket {
 				continue // Or that the name rests.
+			}
+			if b, ok := h.request.(Bury); ok && b.Client == s.Client && lapsed {
+				continue // It was called, and then found dead.
 			}
 			if !marked || at != h.Now+line.AnswerTime || !lapsed {
 				return fmt.Errorf("%q was sent, though the client is not marked for %d, or no grant lapsed", s.Text, h.Now+line.AnswerTime)
 			}
 		case wire.MessageForced:
-			if h.after.lock()["forced"] != ticket {
+			if _, buries := h.request.(Bury); h.after.lock()["forced"] != ticket && !(buries && h.after.lock()["died"] == s.Client) {
 				return fmt.Errorf("%q was sent, and forced was %q", s.Text, h.after.lock()["forced"])
 			}
 		case wire.MessageWanted:
@@ -126,7 +130,7 @@ func (h *happened) told() error {
 func (h *happened) answer() error {
 	token, until := uint64(h.after.number("token")), h.after.number("until")
 	for _, g := range h.Reply.Grants {
-		want := wire.Grant{Ticket: h.after.owner(), Token: token, At: h.Now, Until: until}
+		want := wire.Grant{Ticket: h.after.owner(), Token: token, At: h.Now, Until: until, Before: h.after.told()}
 		if g != want || wire.TicketClient(g.Ticket) != h.Caller {
 			return fmt.Errorf("reports the grant %v, there is %v", g, want)
 		}
@@ -201,11 +205,17 @@ func sameTwice(r Request, one, two wire.Tuple, first, second state) error {
 	} else if ok && one.Status == wire.Refused && int64(one.Token) == force.Token {
 		return nil // Within one µs after the lock key was lost a token can come again.
 	}
+	if _, ok := r.(Bury); ok {
+		return nil // As of a release by force: the first may grant what was queued behind the dead.
+	}
 	if unsettled(one) || unsettled(two) {
 		return nil
 	}
 	ask, asks := r.(Ask)
-	if _, moves := r.(Move); moves && one.Status != two.Status {
+	if m, moves := r.(Move); moves && one.Status != two.Status {
+		if len(one.Grants) > 0 && one.Grants[0].Ticket == m.From {
+			return nil // The first has granted what the second finds.
+		}
 		return fmt.Errorf("answers %s, at first %s", stage.ReplyText(two), stage.ReplyText(one))
 	}
 	if ask.Bound != nil && (one.Flags^two.Flags)&wire.Uncounted != 0 {
@@ -245,6 +255,9 @@ func sameTwice(r Request, one, two wire.Tuple, first, second state) error {
 	}
 	if one.Token != two.Token && two.Token != 0 && one.Token != 0 {
 		return fmt.Errorf("token %d, at first %d", two.Token, one.Token)
+	}
+	if asks && one.Before() != two.Before() && one.Before() != wire.UnknownBefore {
+		return fmt.Errorf("tells %q of the hold before, at first %q", two.Before(), one.Before())
 	}
 	if asks && (one.Status != two.Status || one.Until != two.Until || one.Place != two.Place || one.Arrival != two.Arrival) {
 		return fmt.Errorf("answers\n  %s, at first\n  %s", stage.ReplyText(two), stage.ReplyText(one))

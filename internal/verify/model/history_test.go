@@ -25,7 +25,7 @@ var histories = line.Histories{
 	Ops: stage.Weights{
 		{line.OpAsk, 18}, {line.OpEnd, 9}, {line.OpRenew, 5}, {line.OpCheck, 10}, {line.OpForce, 2}, {line.OpRepeat, 3},
 		{line.OpHear, 3}, {line.OpHush, 3}, {line.OpPass, 6}, {line.OpClock, 1}, {line.OpDelete, 1}, {line.OpDeny, 2},
-		{line.OpCrowd, 1}, {line.OpMove, 8},
+		{line.OpCrowd, 1}, {line.OpMove, 6}, {line.OpBury, 2},
 	},
 }
 

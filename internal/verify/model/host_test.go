@@ -28,7 +28,7 @@ type lightly struct{ answered, unusual int }
 // scripts are those of the lock.
 var scripts = []*lua.Script{
 	lua.Fairlock.Ask, lua.Fairlock.End, lua.Fairlock.Renew, lua.Fairlock.Renewals, lua.Fairlock.Check, lua.Fairlock.Checks, lua.Fairlock.Force.Plain(), lua.Move,
-	lua.MultiAsk, lua.MultiEnd,
+	lua.Fairlock.Bury, lua.Fairlock.Bury.Logged(), lua.MultiAsk, lua.MultiEnd,
 	lua.Fairlock.Ask.Logged(), lua.Fairlock.End.Logged(), lua.Fairlock.Check.Logged(), lua.Fairlock.Force.Plain().Logged(), lua.Move.Logged(),
 }
 
@@ -64,11 +64,11 @@ func historic(k lua.Keys, history int, s *lua.Script, keys, args []string) ([]st
 
 func (h host) run(k lua.Keys, history int, r Request) (wire.Tuple, error) {
 	s := r.Script()
-	keys := k.All()
+	keys := stage.KeysOf(k, s, r.Args())
 	if s == lua.Fairlock.Renew {
 		keys = keys[:1]
 		switch r := r.(Renew); {
-		case r.Least > 0:
+		case r.Least > 0 || r.Keeps > 0:
 			keys = k.All()
 		case r.Wants:
 			keys = k.Wanting()
@@ -137,7 +137,7 @@ func (h host) lightly(k lua.Keys, history int, r Request) (reply wire.Tuple, ok 
 // whether it was done: else the single one answers. One of the others is of a key that is of another type, or absent; the
 // third is renewed, or absent too.
 func (h host) renewals(k lua.Keys, r Renew) (reply wire.Tuple, ok bool, err error) {
-	if r.Least > 0 || r.Count > 0 || r.Wants && !r.Marked {
+	if r.Least > 0 || r.Keeps > 0 || r.Count > 0 || r.Wants && !r.Marked {
 		return reply, false, nil
 	}
 	keys, others, which, phase := []string{k.Queue, k.Lock, k.Suspects}, []string{r.Ticket, stage.Decimal(r.Token)}, 1, wire.RenewHeld
@@ -236,7 +236,7 @@ func (h *happened) forgotten() error {
 	}
 	for client := range h.Before[2].Members {
 		at := h.Before[2].Number(client)
-		waits := func(a lua.Arrival) bool { return wire.TicketClient(a.Ticket) == client && a.Arrival <= at }
+		waits := func(a lua.Arrival) bool { return wire.TicketClient(a.Ticket) == client && a.Arrival < at }
 		if client != h.Caller && (at > h.Now-minute || at > h.Now-10*minute && slices.ContainsFunc(line.QueueOf(h.Before), waits)) {
 			return fmt.Errorf("%s is a suspect since %d, and was forgotten", client, at)
 		}

@@ -25,6 +25,9 @@ type judge struct {
 	highest int64 // token of all grants
 	lost    bool  // the lock key was deleted since the last one
 	latest  int64 // time of all scripts
+
+	ending string // how the last hold ended, if it was not released; of which nobody was told
+	told   string // what the present hold was told
 }
 
 // deleted notes that keys were deleted.
@@ -37,7 +40,7 @@ func (j *judge) step(h happened) error {
 	j.spent(h)
 	return errors.Join(
 		expiry(h), h.Numbered("", "until"), noticed(h), j.grant(h), h.owners(), h.order(), h.dropped(), h.messages(), h.answer(),
-		h.untouched(), h.rests(), h.Placed(h.after.owner() != ""), h.Room(h.arrived()), h.forgotten(), h.told(),
+		h.untouched(), h.rests(), h.Placed(h.after.owner() != ""), h.Room(h.arrived()), h.forgotten(), h.told(), j.endings(h),
 	)
 }
 
@@ -50,6 +53,8 @@ func says(r Request) line.Says {
 		return line.Says{Caller: wire.TicketClient(r.Ticket), Floor: r.Floor, Uncounted: r.Uncounted}
 	case Check:
 		return line.Says{Caller: r.Client, Floor: r.Floor, Uncounted: r.Uncounted, Tickets: r.Tickets, Bounds: r.Bounds}
+	case Bury:
+		return line.Says{Floor: r.Floor, Uncounted: r.Uncounted}
 	case Force:
 		return line.Says{Floor: r.Floor, Uncounted: r.Uncounted}
 	case Move:
@@ -72,7 +77,7 @@ func (h *happened) freed() bool {
 			return !r.Rests && r.Token == 0
 		}
 		return r.Ticket == owner && (r.Token == 0 || r.Token >= token && r.Token <= token+passesOf(owner))
-	case Force:
+	case Force, Bury:
 		return h.Reply.Status == wire.Done
 	}
 	return false
@@ -108,6 +113,66 @@ func (h *happened) rests() error {
 		return fmt.Errorf("%s rests, and nobody wanted that", h.after.owner())
 	case h.moved() && until > h.Now && h.after.rests() < until:
 		return fmt.Errorf("moved, and the name stays taken until %d, not %d", h.after.rests(), until)
+	}
+	return nil
+}
+
+// ends is how the hold ends that there was before the script, as "how:token"; empty if it is released.
+func (j *judge) ends(h happened) string {
+	of := func(how string) string { return fmt.Sprintf("%s:%d", how, h.before.number("token")) }
+	switch r := h.request.(type) {
+	case End:
+		switch {
+		case h.freed() && r.How == wire.HowUnused:
+			return j.told
+		case h.freed() && r.How == "":
+			return ""
+		case h.freed():
+			return of(r.How)
+		}
+	case Force:
+		if h.freed() && h.Reply.States[0] == h.before.owner() {
+			return of(wire.HowForced)
+		}
+	case Bury:
+		if h.freed() && h.Reply.States[0] == h.before.owner() {
+			return of(wire.HowDied)
+		}
+	case Move:
+		switch {
+		case h.moved() && lua.InTransit(r.From):
+			return j.told
+		case h.moved():
+			return of(wire.HowHanded)
+		}
+	}
+	return of(wire.HowExpired)
+}
+
+// endings: a hold is told how the hold before it ended, unless it was released.
+func (j *judge) endings(h happened) error {
+	owner, token := h.before.owner(), h.before.number("token")
+	if token == 0 {
+		j.ending = wire.UnknownBefore
+	} else if owner != "" && !wire.Rests(owner) && (h.after.owner() != owner || h.after.number("token") != token) {
+		j.ending = j.ends(h)
+	}
+	if !h.granted() {
+		return nil
+	}
+	told := h.Reply.Before()
+	for _, g := range h.Reply.Grants {
+		told = g.Before
+	}
+	for _, s := range h.Sent {
+		if m, err := wire.ParseMessage(s.Text); err == nil && len(m.Grants) > 0 {
+			told = m.Grants[0].Before
+		}
+	}
+	want := j.ending
+	j.ending, j.told = "", h.after.told()
+	if told != want {
+		return fmt.Errorf("%s was told %q, and the hold before ended %q", h.after.owner(), told, want)
 	}
 	return nil
 }
@@ -155,6 +220,9 @@ func expiry(h happened) error {
 	if rests := min(h.after.rests(), h.Now+h.after.least()); rests > h.Now && h.After[0].Left < rests-h.Now+44*second {
 		return fmt.Errorf("the lock key lives for %d µs, the name stays taken for %d", h.After[0].Left, rests-h.Now)
 	}
+	if keeps := h.after.keeps(); keeps > h.Now && h.After[0].Left < keeps-h.Now+44*second {
+		return fmt.Errorf("the lock key lives for %d µs, and is to be remembered for %d", h.After[0].Left, keeps-h.Now)
+	}
 	until, lease := h.after.number("until"), h.after.lease()
 	if h.after.owner() == "" || until-h.Now > lease {
 		return nil
@@ -181,6 +249,7 @@ func (h *happened) spare() error {
 		lease := stage.Lease(h.after.owner())
 		need = max(need, h.after.number("until"), h.after.rests(), h.Now+lease)
 	}
+	need = max(need, h.after.keeps())
 	if !h.granted() && !h.freed() || left <= need-h.Now+line.MostKept+second+h.back {
 		return nil
 	}

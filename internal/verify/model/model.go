@@ -59,6 +59,9 @@ type Hash struct {
 	Least  int64 // for how long at the most
 	Stayed int64 // that token; 0: no hold
 
+	Previous Previous // how the hold before ended, if it was not released
+	Keeps    [2]int64 // the token of a hold, and until when the keys are to live if it is not released
+
 	Moved string // the ticket from which the hold moved to another, the last time
 
 	Who string // of an election: what its leader said of itself
@@ -68,6 +71,32 @@ type Hash struct {
 
 // Entries is how often the hold with a token was entered, and how often that has changed.
 type Entries struct{ Token, Revision, Count int64 }
+
+// Previous is how a hold ended that was not released.
+type Previous struct {
+	For   int64  // the token of the hold to which that was told; 0: of none yet
+	How   string // the word and the token, with a colon; empty: there is none
+	Keeps int64  // until when the keys are to live for that; 0: no longer than they do
+}
+
+// Pending reports whether the next hold is to be told how the last one ended.
+func (h *Hash) Pending() bool { return h.Previous.How != "" && h.Previous.For == 0 }
+
+// told is what was told to the present hold.
+func (h *Hash) told() string {
+	if h.Owner == "" || wire.Rests(h.Owner) || h.Previous.For != h.Token {
+		return ""
+	}
+	return h.Previous.How
+}
+
+// keeps is until when the keys are to live if the present hold is not released.
+func (h *Hash) keeps() int64 {
+	if h.Owner == "" || h.Keeps[0] != h.Token {
+		return 0
+	}
+	return h.Keeps[1]
+}
 
 // New returns a lock that nobody ever used.
 func New() *Mutex {
@@ -133,6 +162,18 @@ func (h *Hash) Fields() map[string]string {
 	if h.Owner != "" && !h.Plain {
 		line.Numbers(f, map[string]int64{"until": h.Until})
 		f["phase"] = h.phase()
+	}
+	if h.Owner == "" && h.Pending() {
+		f["owner"], f["until"], f["phase"] = wire.Nobody, "1", wire.PhaseFinal
+	}
+	if p := h.Previous; p.How != "" {
+		f["previous"] = fmt.Sprintf("%d:%s", p.For, p.How)
+		if p.Keeps != 0 {
+			f["previous"] += fmt.Sprintf(":%d", p.Keeps)
+		}
+	}
+	if h.Keeps[0] != 0 {
+		f["keeps"] = fmt.Sprintf("%d:%d", h.Keeps[0], h.Keeps[1])
 	}
 	line.Texts(f, map[string]string{"who": h.Who, "moved": h.Moved})
 	if h.Stayed != 0 {

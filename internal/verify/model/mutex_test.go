@@ -77,13 +77,14 @@ func FuzzMutex(f *testing.F) { plays.Fuzz(f) }
 // everySight is all that can come of requests.
 func everySight() []string {
 	sights := []string{"message G", "message S", "message F", "message L", "grant in a reply", "grant with a note", "mark", "scan", "renewed still",
-		"history released", "history expired", "history forced", "history moved", "message W", "phase wants", "phase idle", "phase final wants", "stays", "rests fairlock/end", "rests fairlock/ask", "rests fairlock/move"}
+		"history released", "history expired", "history forced", "history moved", "history died", "message W", "phase wants", "phase idle", "phase final wants", "stays", "remembered", "nobody", "rests fairlock/end", "rests fairlock/ask", "rests fairlock/move"}
 	sights = append(sights, stage.Statuses(map[*lua.Script][]wire.Status{
 		lua.Fairlock.Ask:   {wire.Granted, wire.Waiting, wire.Busy, wire.Late, wire.Full},
 		lua.Fairlock.End:   {wire.Done, wire.Refused},
 		lua.Fairlock.Renew: {wire.Granted, wire.Refused, wire.Late},
 		lua.Fairlock.Check: {wire.Done, wire.Late},
 		lua.Fairlock.Force: {wire.Done, wire.Refused},
+		lua.Fairlock.Bury:  {wire.Done, wire.Refused},
 		lua.Move:           {wire.Granted, wire.Refused, wire.Late},
 	})...)
 	for _, flag := range []int{wire.More, wire.Suspected, wire.Stepped, wire.Handed, wire.Unwoken, wire.Uncounted, wire.Wanted} {
@@ -92,9 +93,13 @@ func everySight() []string {
 	for _, state := range []string{wire.StateQueued, wire.StateAgain, wire.StateGranted, wire.StateEarlier, wire.StateGone, wire.StateFull} {
 		sights = append(sights, lua.Fairlock.Check.Name+" "+state)
 	}
-	for _, state := range []string{wire.StateExpired, wire.StateForced, wire.StateForgotten} {
+	for _, state := range []string{wire.StateExpired, wire.StateForced, wire.StateForgotten, wire.StateDied} {
 		sights = append(sights, lua.Fairlock.End.Name+" "+state, lua.Fairlock.Renew.Name+" "+state)
 	}
+	for _, how := range []string{wire.HowExpired, wire.HowForced, wire.HowStalled, wire.HowDied} {
+		sights = append(sights, lua.Fairlock.Ask.Name+" tells "+how, "message tells "+how)
+	}
+	sights = append(sights, "grants tells expired", lua.Fairlock.Ask.Name+" tells unknown", lua.Move.Name+" tells handed")
 	return append(sights, lua.Move.Name+" "+wire.StateMoved, "adopted", "looked together", "light", "light and unusual")
 }
 
@@ -132,7 +137,43 @@ func (s state) number(field string) int64 {
 	return s.State[0].Number(field)
 }
 
-func (s state) owner() string { return s.lock()["owner"] }
+func (s state) owner() string {
+	if owner := s.lock()["owner"]; owner != wire.Nobody {
+		return owner
+	}
+	return ""
+}
+
+// previous is how the hold before ended, for whom that is, and until when the keys live for it.
+func (s state) previous() (told int64, how string, keeps int64) {
+	of, how, _ := strings.Cut(s.lock()["previous"], ":")
+	told, _ = strconv.ParseInt(of, 10, 64)
+	if f := strings.Split(how, ":"); len(f) == 3 {
+		how = f[0] + ":" + f[1]
+		keeps, _ = strconv.ParseInt(f[2], 10, 64)
+	}
+	return told, how, keeps
+}
+
+// told is what the present holder was told.
+func (s state) told() string {
+	if told, how, _ := s.previous(); how != "" && s.owner() != "" && told == s.number("token") {
+		return how
+	}
+	return ""
+}
+
+// keeps is until when the keys are to live for the ending of a hold.
+func (s state) keeps() int64 {
+	var token, until int64
+	if _, err := fmt.Sscanf(s.lock()["keeps"], "%d:%d", &token, &until); err != nil || s.owner() == "" || token != s.number("token") {
+		until = 0
+	}
+	if told, how, keeps := s.previous(); how != "" && told == 0 {
+		until = max(until, keeps)
+	}
+	return until
+}
 
 func (s state) text() string {
 	var b strings.Builder

@@ -128,8 +128,8 @@ func (p *player) build(s step) Request {
 		}
 		r := End{Ticket: t.Text, Token: max(token, 0), Floor: floor, Uncounted: s.Blank, Note: note, Above: t.Token}
 		known := p.before.owner() != t.Text || p.before.number("token") == t.Token
-		r.Rests = s.Rests
-		r.FastPath = r.Token == 0 && !r.Rests && !s.Blank && known && floor < p.Now+line.ForgedAhead && s.Size%2 == 0
+		r.Rests, r.How = s.Rests, s.How
+		r.FastPath = r.Token == 0 && !r.Rests && r.How == "" && !s.Blank && known && floor < p.Now+line.ForgedAhead && s.Size%2 == 0
 		return r
 	case line.OpRenew:
 		if owner := p.Find(p.before.owner()); owner != nil && s.Choice > 2 {
@@ -149,16 +149,16 @@ func (p *player) build(s step) Request {
 			}
 			return Renew{
 				Ticket: t.Text, Token: token, Lease: min(s.Lease, t.Ticket.Lease.Milliseconds()), Phase: says, NotAfter: notAfter,
-				Wants: true, Marked: !s.Final && s.Choice%2 == 0,
+				Wants: true, Marked: !s.Final && s.Choice%2 == 0 && s.Keeps == 0, Keeps: s.Keeps,
 			}
 		}
 		if s.Least > 0 {
 			return Renew{
 				Ticket: t.Text, Token: token, Lease: min(s.Lease, t.Ticket.Lease.Milliseconds()), Phase: s.Phase(), NotAfter: notAfter,
-				Least: s.Least,
+				Least: s.Least, Keeps: s.Keeps,
 			}
 		}
-		if latest := t.Kept - lua.Least.Microseconds() - t.Renewed*millisecond; latest >= p.Now && s.Choice > 2 && s.Choice < 7 {
+		if latest := t.Kept - lua.Least.Microseconds() - t.Renewed*millisecond; latest >= p.Now && s.Choice > 2 && s.Choice < 7 && s.Keeps == 0 {
 			return Renew{
 				Ticket: t.Text, Token: token, Lease: t.Renewed, Phase: wire.PhaseHeld,
 				NotAfter: min(notAfter, latest), Still: true,
@@ -166,13 +166,15 @@ func (p *player) build(s step) Request {
 		}
 		return Renew{
 			Ticket: t.Text, Token: token, Lease: min(s.Lease, t.Ticket.Lease.Milliseconds()), Phase: s.Phase(), NotAfter: notAfter,
-			Revision: int64(s.Slots), Count: int64(s.Choice % 3),
+			Revision: int64(s.Slots), Count: int64(s.Choice % 3), Keeps: s.Keeps,
 		}
 	case line.OpMove:
 		if s.Choice%2 == 0 {
 			return p.give(t, s, notAfter, floor)
 		}
 		return p.adopt(t, s, notAfter, floor)
+	case line.OpBury:
+		return Bury{Client: stage.ClientName(s.Client), Floor: floor, Uncounted: s.Blank}
 	case line.OpCheck:
 		r := Check{Client: stage.ClientName(s.Client), Mode: s.Mode, NotAfter: notAfter, Floor: floor, Uncounted: s.Blank}
 		r.Tickets, r.Bounds, r.Heads = p.Waiting(s)
@@ -292,6 +294,25 @@ func (p *player) note(r Request, reply wire.Tuple, messages []stage.Message) {
 	if r, ok := r.(Renew); ok && r.Least > 0 && reply.Status == wire.Granted {
 		p.Seen["stays"]++
 	}
+	if r, ok := r.(Renew); ok && r.Keeps > 0 && reply.Status == wire.Granted {
+		p.Seen["remembered"]++
+	}
+	if before := reply.Before(); before != "" {
+		p.note1(r.Script().Name, before)
+	}
+	for _, g := range reply.Grants {
+		if g.Before != "" {
+			p.note1("grants", g.Before)
+		}
+	}
+	for _, m := range messages {
+		if _, before, ok := strings.Cut(m.Text, " ~!"); ok {
+			p.note1("message", before)
+		}
+	}
+	if p.before.lock()["owner"] == wire.Nobody {
+		p.Seen["nobody"]++
+	}
 	if wire.Rests(p.before.owner()) {
 		p.Seen["rests "+r.Script().Name]++
 	}
@@ -307,6 +328,12 @@ func (p *player) note(r Request, reply wire.Tuple, messages []stage.Message) {
 	if len(p.before.past) > 0 {
 		p.Seen["history "+strings.Fields(p.before.past[0])[3]]++
 	}
+}
+
+// note1 counts what was told of the hold before.
+func (p *player) note1(by, before string) {
+	how, _, _ := strings.Cut(before, ":")
+	p.Seen[by+" tells "+how]++
 }
 
 // compare holds the keys of the server against those of the model.

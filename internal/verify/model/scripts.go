@@ -36,7 +36,8 @@ type End struct {
 	Floor     int64
 	Uncounted bool
 	Note      string
-	Rests     bool // it was used: the name stays taken for as long as its renewal has said
+	Rests     bool   // it was used: the name stays taken for as long as its renewal has said
+	How       string // how the hold ended, if it was not released
 
 	FastPath bool  // without all keys, if that will do
 	Above    int64 // and with this token of its hold, from which the floor is told
@@ -59,8 +60,9 @@ type Renew struct {
 
 	// What a reentrant hold tells of how often it was entered; nothing where Count is 0.
 	Revision, Count int64
-	// For how many ms from its grant the name is to stay taken; 0: not longer than it is held.
-	Least int64
+	// For how many ms from its grant the name is to stay taken; 0: not longer than it is held. And for how many after the lease
+	// the keys are to live if it is not released.
+	Least, Keeps int64
 }
 
 // A Check is a request of fairlock/check.
@@ -84,17 +86,6 @@ type Force struct {
 	Uncounted bool
 }
 
-// A Move is a request of fairlock/move.
-type Move struct {
-	From, To  string
-	Token     int64 // 0: any
-	Secret    string
-	Phase     string
-	NotAfter  int64
-	Floor     int64
-	Uncounted bool
-}
-
 // Script returns fairlock/ask.
 func (Ask) Script() *lua.Script { return lua.Fairlock.Ask }
 
@@ -114,6 +105,10 @@ func (End) Script() *lua.Script { return lua.Fairlock.End }
 func (r End) Args() []string {
 	args := stage.Args(r.Ticket, r.Floor, r.Token, !r.Uncounted)
 	switch {
+	case r.Rests && r.How != "":
+		args = append(args, r.Note, wire.EndRests, r.How)
+	case r.How != "":
+		args = append(args, r.Note, "", r.How)
 	case r.Rests:
 		args = append(args, r.Note, wire.EndRests)
 	case r.Note != "":
@@ -133,6 +128,14 @@ func (r Renew) Args() []string {
 		args = append(args, stage.Decimal(r.Least))
 	case r.Count > 0:
 		args = append(args, stage.Decimal(r.Revision)+":"+stage.Decimal(r.Count))
+	case r.Keeps > 0:
+		args = append(args, "")
+	}
+	if r.Keeps > 0 {
+		args = append(args, stage.Decimal(r.Keeps))
+		if r.Wants {
+			args[6] += "w"
+		}
 	}
 	return args
 }
@@ -151,14 +154,6 @@ func (Force) Script() *lua.Script { return lua.Fairlock.Force.Plain() }
 // Args returns what the script gets.
 func (r Force) Args() []string { return stage.Args(r.Token, r.Floor, !r.Uncounted) }
 
-// Script returns fairlock/move.
-func (Move) Script() *lua.Script { return lua.Move }
-
-// Args returns what the script gets.
-func (r Move) Args() []string {
-	return stage.Args(r.From, r.To, r.Token, r.Secret, r.Phase, r.NotAfter, r.Floor, !r.Uncounted)
-}
-
 // Run takes the lock if it is free and nobody waits, else keeps a place in the queue.
 func (r Ask) Run(m *Mutex, now int64) wire.Tuple {
 	if now > r.NotAfter { // R7
@@ -166,12 +161,12 @@ func (r Ask) Run(m *Mutex, now int64) wire.Tuple {
 	}
 	lease := stage.Lease(r.Ticket)
 	c := m.call(now, wire.TicketClient(r.Ticket), r.seen(), !r.Uncounted)
-	if !c.held() && len(m.Queue) == 0 {
+	if !c.held() && len(m.Queue) == 0 && !m.Lock.Pending() {
 		return r.atOnce(c, lease)
 	}
 	marked := c.Calm()
 	if m.Lock.Owner == r.Ticket && !c.over() && !c.stepped() {
-		return c.reply(wire.Granted, 0, 0, 0)
+		return c.holds()
 	}
 	usual := c.held() && !c.over() && !c.stepped() && !marked && m.Lock.Scan == nil && r.Arrival == 0 && r.Head == 0
 	if !c.held() || c.over() || c.stepped() {
@@ -181,7 +176,7 @@ func (r Ask) Run(m *Mutex, now int64) wire.Tuple {
 		}
 		c.keep(len(m.Queue))
 		if m.Lock.Owner == r.Ticket {
-			return c.reply(wire.Granted, 0, 0, 0)
+			return c.holds()
 		}
 	}
 	if r.Mode == wire.Try {
@@ -211,7 +206,14 @@ func (r Ask) full(c *call, usual bool) (oldest int64, full bool) {
 // atOnce grants where nobody holds and nobody waits.
 func (r Ask) atOnce(c *call, lease int64) wire.Tuple {
 	h := &c.Lock
+	var before []string
+	if h.Token == 0 {
+		before = []string{wire.EndingMark + wire.UnknownBefore}
+	}
 	c.own(r.Ticket, lease, r.Phase)
+	if before != nil {
+		h.Previous = Previous{} // A repeated request does not say so.
+	}
 	h.Plain = h.Token == c.Now && h.Phase == wire.PhaseHeld
 	need := max(h.Until, c.Ahead())
 	short, long := h.Kept < need+line.LeastKept, h.Kept > need+line.MostKept
@@ -222,7 +224,7 @@ func (r Ask) atOnce(c *call, lease int64) wire.Tuple {
 	if long && len(c.Suspects) > 0 {
 		c.SuspectsEnds = c.LockEnds
 	}
-	return wire.Tuple{Status: wire.Granted, Now: c.Now, Token: uint64(h.Token), Until: h.Until}
+	return wire.Tuple{Status: wire.Granted, Now: c.Now, Token: uint64(h.Token), Until: h.Until, States: before}
 }
 
 // serve serves the queue for an ask, whose ticket may be in it.
@@ -251,7 +253,7 @@ func (r End) Run(m *Mutex, now int64) wire.Tuple {
 	c := m.call(now, wire.TicketClient(r.Ticket), r.Floor, !r.Uncounted)
 	c.Note = r.Note
 	owns := m.Lock.Owner == r.Ticket && (r.Token == 0 || c.among(r.Token))
-	if owns && len(m.Queue) == 0 && r.Token == 0 && !r.Rests {
+	if owns && len(m.Queue) == 0 && r.Token == 0 && !r.Rests && r.How == "" {
 		defer c.Calm()
 		return r.atOnce(c, 0)
 	}
@@ -284,9 +286,13 @@ func (r End) leave(c *call, owns bool, lowest int64) wire.Tuple {
 	size := len(c.Queue)
 	rests := false
 	if owns {
-		c.past(c.Now, "released")
-		if rests = r.Rests && c.rest(); !rests {
-			c.Lock.Owner = ""
+		how := "released"
+		if r.How != "" && r.How != wire.HowUnused {
+			how = r.How
+		}
+		c.past(c.Now, how)
+		if rests = r.Rests && c.rest(r.How); !rests {
+			c.free(r.How)
 		}
 		if r.Token == c.Lock.Token && c.raise(c.Floor) {
 			c.Created = true
@@ -358,10 +364,11 @@ func (r Renew) Run(m *Mutex, now int64) wire.Tuple {
 	if h.Idle = h.Wants && r.Phase == wire.PhaseIdle; r.Phase == wire.PhaseIdle {
 		h.Phase = wire.PhaseHeld
 	}
-	if r.Least > 0 {
+	if r.Least > 0 || r.Keeps > 0 {
 		c.open()
-		c.stay(r.Least * millisecond)
-	} else if e := h.Entries; r.Count > 0 && (e == nil || e.Token != r.Token || e.Revision < r.Revision) {
+		c.stay(r.Least*millisecond, r.Keeps*millisecond)
+	}
+	if e := h.Entries; r.Least == 0 && r.Count > 0 && (e == nil || e.Token != r.Token || e.Revision < r.Revision) {
 		h.Entries = &Entries{r.Token, r.Revision, r.Count}
 	}
 	c.open()
@@ -446,50 +453,11 @@ func (r Force) Run(m *Mutex, now int64) wire.Tuple {
 	}
 	ticket := h.Owner
 	c.past(c.Now, "forced")
-	h.Owner, h.Forced = "", ticket
+	c.free(wire.HowForced)
+	h.Forced = ticket
 	h.Token += passesOf(ticket)
 	c.Publish(wire.TicketClient(ticket), "F "+ticket+" lock")
 	c.advance()
 	c.keep(size)
 	return c.reply(wire.Done, -1, size, 0, ticket)
-}
-
-// Run lets a hold that lasts go from one ticket to another, with a higher token. What is in transit only who has the secret
-// takes out of it (R11).
-func (r Move) Run(m *Mutex, now int64) wire.Tuple {
-	if now > r.NotAfter {
-		return wire.Tuple{Status: wire.Late, Now: now}
-	}
-	c := m.call(now, wire.TicketClient(r.To), r.Floor, !r.Uncounted)
-	c.Calm()
-	h := &m.Lock
-	if !c.held() || c.over() || c.stepped() {
-		c.settle()
-		c.advance()
-	}
-	if h.Owner == r.From && len(c.Grants) == 0 && r.genuine() && (r.Token == 0 || h.Token == r.Token) {
-		c.open()
-		c.past(now, "moved")
-		rests := h.rests(now)
-		c.own(r.To, stage.Lease(r.To), r.Phase)
-		if h.Moved = r.From; rests > now {
-			h.Rests, h.Stayed = rests, h.Token
-		}
-	}
-	c.keep(len(m.Queue))
-	switch {
-	case h.Owner == r.To:
-		if lua.InTransit(r.To) {
-			c.look()
-		}
-		if h.rests(now) > now {
-			return c.reply(wire.Granted, 0, 0, 0, wire.StateRests)
-		}
-		return c.reply(wire.Granted, 0, 0, 0)
-	case !r.genuine():
-		return c.reply(wire.Refused, -1, 0, 0, wire.StateForgotten)
-	case h.Moved == r.From:
-		return c.reply(wire.Refused, -1, 0, 0, wire.StateMoved)
-	}
-	return c.reply(wire.Refused, -1, 0, 0, m.reason(r.From))
 }

@@ -1,8 +1,6 @@
 package model
 
 import (
-	"crypto/sha1" //nolint:gosec // As the script.
-	"encoding/hex"
 	"fmt"
 	"strings"
 
@@ -43,7 +41,7 @@ func (c *call) open() {
 	if c.Lock != (Hash{}) {
 		end := c.Ahead()
 		if c.held() {
-			end = c.Lock.Until
+			end = max(c.Lock.Until, c.Lock.keeps())
 		}
 		end = max(end, c.Now)
 		c.LockEnds = c.In(max(c.Lock.Kept, end+line.Spare) - c.Now)
@@ -65,9 +63,12 @@ func (c *call) keepAt(waiting int, end bool) {
 			least = max(c.Ahead(), c.Watched(0))
 		}
 	}
+	if c.Lock.Pending() {
+		need, least = max(need, c.Lock.Previous.Keeps), max(least, c.Lock.Previous.Keeps)
+	}
 	most := need
 	if c.held() {
-		until := max(c.Lock.Until, c.Lock.rests(c.Now))
+		until := max(c.Lock.Until, c.Lock.rests(c.Now), c.Lock.keeps())
 		need, least = max(need, until), max(least, until)
 		most = max(need, c.Now+stage.Lease(c.Lock.Owner))
 	}
@@ -93,9 +94,32 @@ func (c *call) among(token int64) bool {
 	return token >= c.Lock.Token && token <= c.Lock.Token+passesOf(c.Lock.Owner)
 }
 
+// finish notes how the present hold ends. What rests has ended before.
+func (c *call) finish(how string) {
+	h := &c.Lock
+	told := h.told()
+	switch {
+	case wire.Rests(h.Owner) || how == "":
+	case how != wire.HowUnused:
+		h.Previous = Previous{How: fmt.Sprintf("%s:%d", how, h.Token), Keeps: h.keeps()}
+	case told != "":
+		h.Previous.For = 0
+	}
+}
+
+// free takes the lock from its owner.
+func (c *call) free(how string) {
+	c.finish(how)
+	c.Lock.Owner = ""
+}
+
 // own makes a ticket the owner, with a token above every earlier one (I2).
 func (c *call) own(ticket string, lease int64, phase string) {
 	h := &c.Lock
+	told := h.Pending()
+	if h.Token == 0 {
+		h.Previous, told = Previous{How: wire.UnknownBefore}, true
+	}
 	h.Owner, h.Phase, h.Plain, h.Wants, h.Idle = ticket, phase, false, false, false
 	if h.Token == 0 {
 		h.High = max(h.High, c.Left)
@@ -107,6 +131,9 @@ func (c *call) own(ticket string, lease int64, phase string) {
 	h.Until = c.Now + lease
 	if h.Token != c.Now {
 		h.Began = [2]int64{h.Token, c.Now}
+	}
+	if told {
+		h.Previous.For = h.Token
 	}
 }
 
@@ -148,8 +175,8 @@ func (c *call) settle() {
 		return
 	}
 	c.past(h.Until, "expired")
-	if !c.rest() {
-		h.Owner = ""
+	if !c.rest(wire.HowExpired) {
+		c.free(wire.HowExpired)
 	}
 	h.Lapsed, c.Expired = ticket, 1
 	h.Token += passesOf(ticket) // Nobody has said how many of them were used.
@@ -171,22 +198,33 @@ func (c *call) raise(to int64) bool {
 	return below
 }
 
-// stay lets the name be taken for so long from the grant, or for as long as an earlier holder wanted.
-func (c *call) stay(least int64) {
+// stay lets the name be taken for so long from the grant, or for as long as an earlier holder wanted; and the keys live for so
+// long after the lease, if the hold is not released.
+func (c *call) stay(least, keeps int64) {
 	h := &c.Lock
-	h.Rests, h.Least, h.Stayed = max(h.rests(c.Now), min(h.Since(), c.Now)+least), max(h.least(), least), h.Token
+	if least > 0 || h.rests(c.Now) > 0 {
+		until := h.rests(c.Now)
+		if least > 0 {
+			until = max(until, min(h.Since(), c.Now)+least)
+		}
+		h.Rests, h.Least, h.Stayed = until, max(h.least(), least), h.Token
+	}
+	if keeps > 0 {
+		h.Keeps = [2]int64{h.Token, h.Until + keeps}
+	}
 	h.High = max(h.High, 1)
 	c.Created = true
 	c.keep(len(c.Queue))
 }
 
 // rest lets the name be taken by a ticket that nobody has, if it is to stay so for some time.
-func (c *call) rest() bool {
+func (c *call) rest(how string) bool {
 	h := &c.Lock
 	until := h.rests(c.Now)
 	if until <= c.Now {
 		return false
 	}
+	c.finish(how)
 	ms := h.Least / millisecond
 	h.Owner = fmt.Sprintf("%s1:%d:%d", resting(h.Owner), ms, ms)
 	h.Until, h.Phase, h.Plain, h.Wants, h.Idle = until, wire.PhaseFinal, false, false, false
@@ -274,7 +312,7 @@ func (c *call) grant(head lua.Arrival) {
 		c.Flags |= wire.Handed
 		return
 	}
-	h.Owner = ""
+	c.free(wire.HowUnused)
 	c.Enqueue(head.Ticket, head.Arrival)
 	c.Created = true
 	c.Flags |= wire.Unwoken
@@ -282,6 +320,9 @@ func (c *call) grant(head lua.Arrival) {
 
 // carried is what the message of a grant ends with.
 func (c *call) carried() string {
+	if told := c.Lock.told(); told != "" {
+		return " ~!" + told
+	}
 	if c.Note == "" {
 		return ""
 	}
@@ -291,7 +332,7 @@ func (c *call) carried() string {
 // report puts the present hold into the reply, as one of the caller's.
 func (c *call) report() {
 	h := &c.Lock
-	c.Grants = []wire.Grant{{Ticket: h.Owner, Token: uint64(h.Token), At: c.Now, Until: h.Until}}
+	c.Grants = []wire.Grant{{Ticket: h.Owner, Token: uint64(h.Token), At: c.Now, Until: h.Until, Before: h.told()}}
 }
 
 // reply is the long form of an answer.
@@ -303,6 +344,15 @@ func (c *call) reply(status wire.Status, place, waiting int, arrival int64, stat
 	return c.Reply(status, until, place, waiting, arrival, states...)
 }
 
+// holds is the answer to the ticket that holds.
+func (c *call) holds() wire.Tuple {
+	var states []string
+	if told := c.Lock.told(); told != "" {
+		states = append(states, wire.EndingMark+told)
+	}
+	return c.reply(wire.Granted, 0, 0, 0, states...)
+}
+
 // busy is the answer to a try: who holds, if anybody does.
 func (c *call) busy() wire.Tuple {
 	var owner []string
@@ -310,14 +360,4 @@ func (c *call) busy() wire.Tuple {
 		owner = []string{c.Lock.Owner}
 	}
 	return c.reply(wire.Busy, -1, len(c.Queue), 0, owner...)
-}
-
-// genuine reports whether the request may take a hold out of transit, if that is what it wants.
-func (r Move) genuine() bool {
-	f := strings.Split(r.From, ":")
-	if f[2] != string(wire.Moving) {
-		return true
-	}
-	sum := sha1.Sum([]byte(r.Secret)) //nolint:gosec // As the script.
-	return f[1] == hex.EncodeToString(sum[:])
 }

@@ -23,6 +23,7 @@ type AskAll struct {
 // An EndAll is a request of multilock/end.
 type EndAll struct {
 	Tickets   []string
+	Hows      []string // how each hold ended, if it was not released; nil: all were
 	Floor     int64
 	Uncounted bool
 }
@@ -62,7 +63,7 @@ func (r AskAll) Run(all []*Mutex, now int64) []wire.Tuple {
 	atOnce, free := true, true
 	for _, c := range calls {
 		c.Floor = max(c.Floor, last) // A guard that goes by one of the tokens may have seen the highest.
-		atOnce = atOnce && !c.held() && len(c.Queue) == 0
+		atOnce = atOnce && !c.held() && len(c.Queue) == 0 && !c.Lock.Pending()
 	}
 	replies := make([]wire.Tuple, len(all))
 	if atOnce {
@@ -94,7 +95,7 @@ func (r AskAll) Run(all []*Mutex, now int64) []wire.Tuple {
 		}
 		switch {
 		case c.Lock.Owner == ticket:
-			replies[i] = c.reply(wire.Granted, 0, 0, 0)
+			replies[i] = c.holds()
 		case r.Mode == wire.Try:
 			replies[i] = c.busy()
 		default:
@@ -109,12 +110,26 @@ func (EndAll) Script() *lua.Script { return lua.MultiEnd }
 
 // Args returns what the script gets.
 func (r EndAll) Args() []string {
-	return stage.Args(r.Floor, !r.Uncounted, r.Tickets)
+	args := stage.Args(r.Floor, !r.Uncounted)
+	for i, ticket := range r.Tickets {
+		if how := r.how(i); how != "" {
+			ticket += " " + how
+		}
+		args = append(args, ticket)
+	}
+	return args
+}
+
+func (r EndAll) how(n int) string {
+	if r.Hows == nil {
+		return ""
+	}
+	return r.Hows[n]
 }
 
 // One is what the request asks of the nth lock.
 func (r EndAll) One(n int) Request {
-	return End{Ticket: r.Tickets[n], Floor: r.Floor, Uncounted: r.Uncounted}
+	return End{Ticket: r.Tickets[n], Floor: r.Floor, Uncounted: r.Uncounted, How: r.how(n)}
 }
 
 // Run ends a ticket of each lock. The locks that were held have the highest of their tokens from then on, or the floor
@@ -127,7 +142,7 @@ func (r EndAll) Run(all []*Mutex, now int64) []wire.Tuple {
 		if m.Lock.Owner == r.Tickets[i] {
 			highest = max(highest, m.Lock.Token, calls[i].Floor)
 		}
-		atOnce = atOnce && m.Lock.Owner == r.Tickets[i] && len(m.Queue) == 0
+		atOnce = atOnce && m.Lock.Owner == r.Tickets[i] && len(m.Queue) == 0 && r.how(i) == ""
 	}
 	replies := make([]wire.Tuple, len(all))
 	for i, c := range calls {
@@ -135,7 +150,7 @@ func (r EndAll) Run(all []*Mutex, now int64) []wire.Tuple {
 		if owned {
 			c.Floor = max(c.Floor, highest)
 		}
-		one := End{Ticket: r.Tickets[i]}
+		one := End{Ticket: r.Tickets[i], How: r.how(i)}
 		if atOnce {
 			replies[i] = one.atOnce(c, highest)
 		} else {

@@ -26,6 +26,7 @@ const (
 	opEnd     = "end"
 	opOpen    = "open"
 	opReset   = "reset"
+	opBury    = "bury"
 	opRepeat  = "repeat" // an earlier request, word for word, not for asks
 	opInspect = "inspect"
 	opPass    = "pass"
@@ -71,7 +72,7 @@ var (
 	}
 	ops = stage.Weights{
 		{opAsk, 32}, {opDeliver, 5}, {opCheck, 9}, {opEnd, 3}, {opOpen, 5}, {opReset, 5}, {opRepeat, 3},
-		{opInspect, 2}, {opPass, 5}, {opClock, 1}, {opDelete, 1}, {opDeny, 2},
+		{opInspect, 2}, {opPass, 5}, {opClock, 1}, {opDelete, 1}, {opDeny, 2}, {opBury, 2},
 	}
 )
 
@@ -113,6 +114,7 @@ func (s step) String() string {
 	request := ticket || s.op == opCheck || s.op == opReset
 	b.Say(ticket, "%s/%d", stage.ClientName(s.client), s.slot)
 	b.Say(s.op == opCheck, "%s %s", stage.ClientName(s.client), s.mode)
+	b.Say(s.op == opBury, "%s", stage.ClientName(s.client))
 	b.Say(s.op == opAsk, "lease %d ms lifetime %d ms", s.lease, s.lifetime)
 	b.Say(s.op == opAsk && s.action, "with an action")
 	b.Say(s.op == opAsk && s.held, "held up")
@@ -132,7 +134,7 @@ func (h history) start() string { return fmt.Sprintf("  %d parties\n", h.parties
 func TestMain(m *testing.M) { stage.Main(m) }
 
 var scripts = []*lua.Script{
-	lua.Barrier.Ask, lua.Barrier.Check, lua.Barrier.End, lua.Barrier.Inspect, lua.BarrierOpen, lua.BarrierReset.Plain(),
+	lua.Barrier.Ask, lua.Barrier.Check, lua.Barrier.End, lua.Barrier.Inspect, lua.BarrierOpen, lua.BarrierReset.Plain(), lua.Barrier.Bury,
 }
 
 // keysOf are the keys of a barrier for one history.
@@ -171,6 +173,7 @@ func everySight() []string {
 		},
 		lua.Barrier.Check:       {wire.Done, wire.Late},
 		lua.Barrier.End:         {wire.Done, wire.Refused},
+		lua.Barrier.Bury:        {wire.Done, wire.Refused},
 		lua.BarrierOpen:         {wire.Granted, wire.Broken, wire.Refused, wire.Late},
 		lua.BarrierReset.Script: {wire.Done},
 	})...)

@@ -302,6 +302,8 @@ func breaks(h happened) bool {
 		return h.Before[Arrivals].Members[r.Ticket] != "" && h.Reply.Status == wire.Done
 	case Open:
 		return !r.OK && h.Before[Lock].Members["acting"] == r.Ticket
+	case Bury:
+		return h.Reply.Status == wire.Done
 	case Reset:
 		return len(h.Before[Arrivals].Members) > 0
 	}

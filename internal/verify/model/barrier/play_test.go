@@ -180,6 +180,8 @@ func (p *player) build(s step) Request {
 			return nil
 		}
 		return Open{Ticket: t.text, Generation: t.arrival, OK: !s.fails, NotAfter: p.notAfter(s)}
+	case opBury:
+		return Bury{Client: stage.ClientName(s.client)}
 	case opReset:
 		return Reset{}
 	}
@@ -286,6 +288,8 @@ func sameTwice(k lua.Keys, r Request, one, two wire.Tuple, first, second stage.S
 	switch r.(type) {
 	case Reset:
 		one.Place = two.Place // For how many it was broken is told once.
+	case Bury:
+		one.Status, one.States = wire.Refused, nil // It was broken the first time.
 	case End:
 		if one.Status == wire.Done {
 			one.Status, one.States = wire.Refused, []string{wire.StateBroken}

@@ -48,6 +48,31 @@ type Open struct {
 // A Reset is a request of barrier/reset.
 type Reset struct{}
 
+// A Bury is a request of barrier/bury.
+type Bury struct{ Client string }
+
+// Script returns barrier/bury.
+func (Bury) Script() *lua.Script { return lua.Barrier.Bury }
+
+// Args returns what the script gets.
+func (r Bury) Args() []string { return stage.Args(r.Client, lua.GraveLasts.Milliseconds(), "0", "1") }
+
+// Run breaks the barrier if a party of the client waits there.
+func (r Bury) Run(b *Barrier, now int64) wire.Tuple {
+	c := b.call(now)
+	var here []string
+	for _, ticket := range c.byLease() {
+		if wire.TicketClient(ticket) == r.Client {
+			here = append(here, ticket)
+		}
+	}
+	if c.Generation == 0 || c.Broken || len(here) == 0 {
+		return c.reply(wire.Refused, -1, 0)
+	}
+	c.breaks()
+	return c.reply(wire.Done, -1, 0, here...)
+}
+
 // Script returns barrier/ask.
 func (Ask) Script() *lua.Script { return lua.Barrier.Ask }
 

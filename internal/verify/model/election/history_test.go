@@ -33,7 +33,7 @@ var (
 	}
 	clocks = []int64{-1, -stage.Second, -stage.Minute, stage.Second, stage.Minute, -999}
 	ops    = stage.Weights{
-		{line.OpAsk, 20}, {line.OpEnd, 14}, {line.OpRenew, 6}, {line.OpCheck, 5}, {line.OpForce, 6}, {opProclaim, 26}, {opLeader, 6}, {opWatch, 8},
+		{line.OpAsk, 20}, {line.OpEnd, 14}, {line.OpRenew, 6}, {line.OpCheck, 5}, {line.OpForce, 6}, {line.OpBury, 5}, {opProclaim, 26}, {opLeader, 6}, {opWatch, 8},
 		{opLook, 5}, {line.OpRepeat, 4}, {line.OpHear, 5}, {line.OpHush, 2}, {line.OpPass, 7}, {line.OpClock, 1}, {line.OpDelete, 2}, {line.OpDeny, 6},
 	}
 )
@@ -63,7 +63,7 @@ func random(seed uint64) []byte { return stage.Random(seed, 3, 0) }
 func TestMain(m *testing.M) { stage.Main(m) }
 
 var scripts = []*lua.Script{
-	lua.Election.Ask, lua.Election.End, lua.Election.Renew, lua.Election.Check, lua.Election.Force.Plain(),
+	lua.Election.Ask, lua.Election.End, lua.Election.Renew, lua.Election.Check, lua.Election.Force.Plain(), lua.Election.Bury,
 	lua.Leadership.Ask, lua.Leadership.Check, lua.ElectionLeader.Script, lua.ElectionProclaim.Script,
 }
 
@@ -87,6 +87,7 @@ func everySight() []string {
 		lua.Election.Renew:          {wire.Granted, wire.Refused, wire.Late},
 		lua.Election.Check:          {wire.Done, wire.Late},
 		lua.Election.Force:          {wire.Done, wire.Refused},
+		lua.Election.Bury:           {wire.Done, wire.Refused},
 		lua.Leadership.Ask:          {wire.Granted, wire.Waiting},
 		lua.Leadership.Check:        {wire.Done},
 		lua.ElectionLeader.Script:   {wire.Done, wire.Unset},
@@ -191,6 +192,9 @@ func told(h happened) error {
 	after, is := view(h.after, h.now)
 	_, ends := h.request.(End)
 	_, forces := h.request.(Force)
+	if _, buries := h.request.(Bury); buries {
+		forces = true
+	}
 	_, proclaims := h.request.(Proclaim)
 	wanted := proclaims && before != after || (ends || forces) && was != "" && is == "" && h.after[0].Members["owner"] == ""
 	switch {

@@ -84,6 +84,8 @@ func (p *player) build(s step) Request {
 		return Plain{model.Ask{Ticket: c.Text, Mode: mode, NotAfter: notAfter, Arrival: c.Arrival, Uncounted: s.Blank, Phase: wire.PhaseHeld}}
 	case line.OpForce:
 		return Force{model.Force{Token: [4]int64{0, p.Model.Lock.Token, 1, 0}[s.Choice%4], Uncounted: s.Blank}}
+	case line.OpBury:
+		return Bury{model.Bury{Client: stage.ClientName(s.Client), Uncounted: s.Blank}}
 	case opLeader:
 		return Leader{}
 	case opWatch:
@@ -146,7 +148,7 @@ func (p *player) request(r Request, s step) error {
 // send runs a request on both and holds the results against each other and the promises.
 func (p *player) send(r Request) (wire.Tuple, error) {
 	h := happened{request: r, muted: p.Muted}
-	keys := p.Keys.All()
+	keys := stage.KeysOf(p.Keys, r.Script(), r.Args())
 	switch plain, _ := r.(Plain); r.(type) {
 	case Proclaim, Leader, Watch, Look:
 		keys = p.heed.All()

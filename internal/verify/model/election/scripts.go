@@ -59,6 +59,15 @@ func (Force) Script() *lua.Script { return lua.Election.Force.Plain() }
 // Run does what the fair lock does, and tells the observers.
 func (r Force) Run(e *Election, now int64) wire.Tuple { return e.vacant(r.Force.Run(e.Mutex, now)) }
 
+// A Bury is a request of election/bury.
+type Bury struct{ model.Bury }
+
+// Script returns election/bury.
+func (Bury) Script() *lua.Script { return lua.Election.Bury }
+
+// Run does what the fair lock does, and tells the observers.
+func (r Bury) Run(e *Election, now int64) wire.Tuple { return e.vacant(r.Bury.Run(e.Mutex, now)) }
+
 // Script returns election/proclaim.
 func (Proclaim) Script() *lua.Script { return lua.ElectionProclaim.Script }
 
@@ -82,6 +91,9 @@ func (r Proclaim) Run(e *Election, now int64) wire.Tuple {
 		switch r.Ticket {
 		case h.Owner, h.Lapsed:
 			reply.States[0] = wire.StateExpired
+		}
+		if r.Ticket != h.Lapsed && r.Ticket != h.Owner && wire.TicketClient(r.Ticket) == h.Died {
+			reply.States[0] = wire.StateDied
 		}
 		if r.Ticket == h.Forced && r.Ticket != h.Owner {
 			reply.States[0] = wire.StateForced

@@ -67,15 +67,20 @@ func (c *Call) Suspect(client string) bool {
 
 // Doubt makes the client of a ticket a suspect, and tells it.
 func (c *Call) Doubt(ticket string) {
-	maps.DeleteFunc(c.line.Suspects, func(_ string, at int64) bool { return at <= c.Now-remembers })
 	client := wire.TicketClient(ticket)
-	c.line.Suspects[client] = c.Now
-	c.notes.Marked, c.Created = true, true
+	c.Shun(client)
 	if client == c.Caller {
 		c.Flags |= wire.Suspected
 	} else {
 		c.line.Publish(client, "S "+ticket)
 	}
+}
+
+// Shun lets the tickets of a client be passed over.
+func (c *Call) Shun(client string) {
+	maps.DeleteFunc(c.line.Suspects, func(_ string, at int64) bool { return at <= c.Now-remembers })
+	c.line.Suspects[client] = c.Now
+	c.notes.Marked, c.Created = true, true
 }
 
 // Calm forgets all suspects once they hold up nobody any more: after ten minutes, or after one where no ticket waits that

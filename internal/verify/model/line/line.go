@@ -161,6 +161,7 @@ type Notes struct {
 	Marked bool   // there may be suspects
 	Forced string // the ticket that lost its hold by force
 	Lapsed string // the ticket whose lease ran out
+	Died   string // the client that was buried, the last that held
 	Looked *Looked
 }
 
@@ -191,7 +192,7 @@ func (n Notes) Clone() Notes {
 // Fields returns the notes as Redis shows them.
 func (n *Notes) Fields() map[string]string {
 	f := map[string]string{}
-	Texts(f, map[string]string{"forced": n.Forced, "lapsed": n.Lapsed})
+	Texts(f, map[string]string{"forced": n.Forced, "lapsed": n.Lapsed, "died": n.Died})
 	Numbers(f, map[string]int64{"token": n.Token, "high": n.High, "mark": n.Mark, "kept": n.Kept})
 	if n.Marked {
 		f["marked"] = "1"
@@ -230,6 +231,9 @@ func (n *Notes) Reason(ticket string) string {
 		return wire.StateForced
 	case n.Lapsed:
 		return wire.StateExpired
+	}
+	if n.Died != "" && n.Died == wire.TicketClient(ticket) {
+		return wire.StateDied
 	}
 	return wire.StateForgotten
 }

@@ -16,6 +16,7 @@ const (
 	OpRenew     = "renew"
 	OpCheck     = "check"
 	OpForce     = "force"
+	OpBury      = "bury"
 	OpMove      = "move" // into transit, or out of it
 	OpResize    = "resize"
 	OpDowngrade = "downgrade"
@@ -51,16 +52,18 @@ type Step struct {
 	Size    int    // of a crowd
 	Fresh   bool   // a new ticket, though the last one has not ended
 	Final   bool
-	Least   int64 // ms, of a renewal, after which a name or permits rest
-	Rests   bool  // of an end
-	Wants   bool  // a renewal of a holder that wants to be told when somebody waits
-	Late    bool  // the not-after has passed
-	Blank   bool  // subscribers are not counted
-	Other   bool  // another limit is stated
-	Lost    bool  // the client does not get the reply
-	Twice   bool  // sent twice in a row
-	Ahead   bool  // a crowd that came before everybody else
-	Single  bool  // a crowd of one client
+	Least   int64  // ms, of a renewal, after which a name or permits rest
+	Rests   bool   // of an end
+	How     string // of an end: how the hold ended, if it was not released
+	Keeps   int64  // ms, of a renewal: for how long after the lease it is remembered how the hold ended
+	Wants   bool   // a renewal of a holder that wants to be told when somebody waits
+	Late    bool   // the not-after has passed
+	Blank   bool   // subscribers are not counted
+	Other   bool   // another limit is stated
+	Lost    bool   // the client does not get the reply
+	Twice   bool   // sent twice in a row
+	Ahead   bool   // a crowd that came before everybody else
+	Single  bool   // a crowd of one client
 
 	// Of a history of several locks.
 	Names int  // which of them, a bit each; none: the first
@@ -78,6 +81,7 @@ type Histories struct {
 
 var (
 	leases     = []int64{1000, 10000, 50, 1, 600000, 2000, 300, 5000}
+	hows       = []string{"", wire.HowUnused, "", wire.HowExpired, "", wire.HowStalled, "", wire.HowUnused}
 	leasts     = []int64{30000, 2000, 200000, 5000, 600000, 1000, 50, 1}
 	bounds     = []*Bound{nil, {Limit: 1}, nil, {Limit: 2}, nil, {Limit: 3}}
 	grants     = []int64{500, 2000, 1, 300000}
@@ -140,8 +144,11 @@ func (k Histories) step(a, b, c, d byte) Step {
 		if d>>4%2 == 1 && !s.Wants {
 			s.Least = leasts[c>>3%8]
 		}
+		if b>>5%4 == 1 {
+			s.Keeps = leasts[c%8]
+		}
 	case OpEnd:
-		s.Rests = d>>1%2 == 1
+		s.Rests, s.How = d>>1%2 == 1, hows[d>>2%8]
 	case OpMove:
 		s.Lease, s.Grant, s.Final = leases[d%8], grants[d>>3%4], final
 	case OpCheck:
@@ -162,11 +169,11 @@ func (s Step) String() string {
 	var b stage.Words
 	b.WriteString(s.Op)
 	is := func(ops ...string) bool { return slices.Contains(ops, s.Op) }
-	ticket := !is(OpCheck, OpResize, OpInspect, OpRepeat, OpHear, OpHush, OpPass, OpClock, OpDelete, OpDeny, OpCrowd)
+	ticket := !is(OpBury, OpCheck, OpResize, OpInspect, OpRepeat, OpHear, OpHush, OpPass, OpClock, OpDelete, OpDeny, OpCrowd)
 	request := ticket || is(OpCheck, OpResize)
 	b.Say(ticket, "%s/%d", stage.ClientName(s.Client), s.Slot)
 	b.Say(is(OpCheck), "%s %s slots %b", stage.ClientName(s.Client), s.Mode, s.Slots)
-	b.Say(is(OpHear, OpHush), "%s", stage.ClientName(s.Client))
+	b.Say(is(OpHear, OpHush, OpBury), "%s", stage.ClientName(s.Client))
 	b.Say(is(OpAsk), "%s permits %d lease %d ms grant %d ms", s.Mode, s.Permits, s.Lease, s.Grant)
 	b.Say(is(OpMove), "lease %d ms, %d ms in transit", s.Lease, s.Grant)
 	b.Say(is(OpResize), "to %d", s.Permits)
@@ -177,6 +184,8 @@ func (s Step) String() string {
 	b.Say(s.Wants, "wants")
 	b.Say(s.Least > 0, "rests %d ms", s.Least)
 	b.Say(s.Rests, "rests")
+	b.Say(s.How != "", "%s", s.How)
+	b.Say(s.Keeps > 0, "remembered %d ms", s.Keeps)
 	b.Say(s.Head != 0, "head start %d µs", s.Head)
 	b.Say(is(OpPass, OpClock), "%d µs", s.Micros)
 	b.Say(s.Bound != nil, "bound %v", s.Bound)

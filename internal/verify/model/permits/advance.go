@@ -164,7 +164,9 @@ func (c *call) tell(client string, grants []lua.Arrival) {
 		g := c.hold(a.Ticket)
 		fmt.Fprintf(&b, " %s %d %d %d", g.Ticket, c.Now, int64(g.Token)-c.Now, (g.Until-c.Now)/1000)
 	}
-	if c.Note != "" {
+	if told := c.hold(grants[0].Ticket).Before; told != "" {
+		b.WriteString(" ~!" + told)
+	} else if c.Note != "" {
 		b.WriteString(" ~" + c.Note)
 	}
 	if c.Publish(client, b.String()) {
@@ -172,7 +174,9 @@ func (c *call) tell(client string, grants []lua.Arrival) {
 		return
 	}
 	for _, a := range grants {
+		hold := c.Hash.Holds[a.Ticket]
 		c.free(a.Ticket, c.Now)
+		c.finish(a.Ticket, hold, wire.HowUnused)
 		delete(c.taken, a.Ticket)
 		c.Enqueue(a.Ticket, a.Arrival)
 	}

@@ -46,7 +46,7 @@ func (h *happened) messages() error {
 		case wire.MessageGrant:
 			for _, g := range m.Grants {
 				r, ok := fresh[g.Ticket]
-				if want := (wire.Grant{Ticket: g.Ticket, Token: uint64(r.token), At: h.Now, Until: r.until}); !ok || g != want ||
+				if want := (wire.Grant{Ticket: g.Ticket, Token: uint64(r.token), At: h.Now, Until: r.until, Before: toldOf(h.After, r.token)}); !ok || g != want ||
 					s.Client != wire.TicketClient(g.Ticket) || r.phase != "g" {
 					return fmt.Errorf("%q was sent to %s for the grant %v", s.Text, s.Client, want)
 				}
@@ -57,14 +57,18 @@ func (h *happened) messages() error {
 				return fmt.Errorf("%q was sent, and the client is no suspect", s.Text)
 			}
 		case wire.MessageLook:
-			if end, ok := h.request.(End); ok && end.Rests && len(line.QueueOf(h.After)) > 0 && line.QueueOf(h.After)[0].Ticket == m.Ticket {
+			end, ends := h.request.(End)
+			if _, buries := h.request.(Bury); (buries || ends && end.Rests) && len(line.QueueOf(h.After)) > 0 && line.QueueOf(h.After)[0].Ticket == m.Ticket {
 				continue // The head is told that permits rest.
+			}
+			if b, ok := h.request.(Bury); ok && b.Client == s.Client && h.Reply.Expired > 0 {
+				continue // It was called, and then found dead.
 			}
 			if h.After[2].Number(s.Client) != h.Now+line.AnswerTime || h.Reply.Expired == 0 {
 				return fmt.Errorf("%q was sent, though nothing lapsed, or the client is not marked for %d", s.Text, h.Now+line.AnswerTime)
 			}
 		case wire.MessageForced:
-			if h.After[0].Members["forced"] != m.Ticket || holds {
+			if h.After[0].Members["forced"] != m.Ticket && h.After[0].Members["died"] != s.Client || holds {
 				return fmt.Errorf("%q was sent, and forced was %q", s.Text, h.After[0].Members["forced"])
 			}
 		case wire.MessageExcess:
@@ -116,7 +120,7 @@ func (h *happened) answer() error {
 	told := map[string]bool{}
 	for _, g := range h.Reply.Grants {
 		r, ok := after[g.Ticket]
-		want := wire.Grant{Ticket: g.Ticket, Token: uint64(r.token), At: h.Now, Until: r.until}
+		want := wire.Grant{Ticket: g.Ticket, Token: uint64(r.token), At: h.Now, Until: r.until, Before: toldOf(h.After, r.token)}
 		if !ok || g != want || wire.TicketClient(g.Ticket) != h.Caller || told[g.Ticket] {
 			return fmt.Errorf("reports the grant %v, there is %v", g, want)
 		}
@@ -187,6 +191,9 @@ func sameTwice(k lua.Keys, r Request, one, two wire.Tuple, first, second stage.S
 	const unsettled = wire.More | wire.Unwoken
 	if (one.Flags|two.Flags)&unsettled != 0 {
 		return nil
+	}
+	if _, ok := r.(Bury); ok {
+		return nil // As of a release by force.
 	}
 	if _, ok := r.(Force); ok && one.Status == wire.Refused {
 		return nil // It says itself that the first may grant what the second frees.

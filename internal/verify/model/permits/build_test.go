@@ -81,8 +81,8 @@ func (p *player) build(s step) Request {
 		if s.Choice%2 == 1 {
 			note = "00-a-b~c-01"
 		}
-		r := End{Ticket: t.Text, Token: max(token, 0), Floor: floor, Uncounted: s.Blank, Note: note, Rests: s.Rests}
-		r.FastPath = r.Token == 0 && !r.Rests && !s.Blank && s.Size%2 == 0
+		r := End{Ticket: t.Text, Token: max(token, 0), Floor: floor, Uncounted: s.Blank, Note: note, Rests: s.Rests, How: s.How}
+		r.FastPath = r.Token == 0 && !r.Rests && r.How == "" && !s.Blank && s.Size%2 == 0
 		return r
 	case line.OpRenew:
 		token := t.Token
@@ -93,6 +93,8 @@ func (p *player) build(s step) Request {
 			Ticket: t.Text, Token: token, Lease: s.Lease, Phase: s.Phase(), Who: "again", NotAfter: notAfter,
 			Wants: s.Wants, Least: s.Least, Stays: s.Least > 0,
 		}
+	case line.OpBury:
+		return Bury{Client: stage.ClientName(s.Client), Floor: floor, Uncounted: s.Blank}
 	case line.OpForce:
 		return Force{Ticket: t.Text, Floor: floor, Uncounted: s.Blank}
 	case line.OpResize:
@@ -152,7 +154,7 @@ var (
 		Slots: slots, Longest: 2 * day, Limits: true,
 		AskModes: []string{wire.Wait, wire.Wait, wire.Wait, wire.Wait, wire.Wait, wire.Look, wire.Try, wire.Drain},
 		Ops: stage.Weights{
-			{line.OpAsk, 28}, {line.OpEnd, 11}, {line.OpRenew, 6}, {line.OpCheck, 10}, {line.OpForce, 4}, {line.OpResize, 5},
+			{line.OpAsk, 28}, {line.OpEnd, 11}, {line.OpRenew, 6}, {line.OpCheck, 10}, {line.OpForce, 2}, {line.OpBury, 2}, {line.OpResize, 5},
 			{line.OpDowngrade, 3}, {line.OpInspect, 1}, {line.OpRepeat, 3}, {line.OpHear, 3}, {line.OpHush, 3}, {line.OpPass, 6},
 			{line.OpClock, 1}, {line.OpDelete, 1}, {line.OpDeny, 2}, {line.OpCrowd, 1},
 		},

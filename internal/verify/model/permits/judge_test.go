@@ -133,6 +133,8 @@ func says(r Request) line.Says {
 		return line.Says{Caller: wire.TicketClient(r.Ticket), Floor: r.Floor, Uncounted: r.Uncounted}
 	case Check:
 		return line.Says{Caller: r.Client, Floor: r.Floor, Uncounted: r.Uncounted, Tickets: r.Tickets, Bounds: r.Bounds}
+	case Bury:
+		return line.Says{Floor: r.Floor, Uncounted: r.Uncounted}
 	case Force:
 		return line.Says{Floor: r.Floor, Uncounted: r.Uncounted}
 	case Resize:
@@ -295,6 +297,9 @@ func (j *judge) stays(h happened) error {
 		if force, ok := h.request.(Force); ok && force.Ticket == ticket {
 			continue
 		}
+		if bury, ok := h.request.(Bury); ok && bury.Client == wire.TicketClient(ticket) && !wire.Rests(ticket) {
+			continue
+		}
 		return fmt.Errorf("%s held until %d, and does not at %d", ticket, r.until, h.Now)
 	}
 	return j.rests(h, after)
@@ -318,4 +323,13 @@ func (j *judge) rests(h happened, after map[string]record) error {
 		}
 	}
 	return nil
+}
+
+// toldOf is how the hold before one with a token ended, as a state has it; empty if it was released.
+func toldOf(s stage.State, token int64) string {
+	of, how, _ := strings.Cut(s[0].Members["previous"], ":")
+	if of != stage.Decimal(token) {
+		return ""
+	}
+	return how
 }

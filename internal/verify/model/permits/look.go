@@ -81,7 +81,9 @@ func (r Check) Run(l *Lock, now int64) wire.Tuple {
 		c.states()
 	}
 	c.open()
+	marked := l.Hash.Marked
 	c.Shown(r.Client, r.Mode)
+	l.Hash.Marked = l.Hash.Marked || marked && l.Hash.pending()
 	c.settle(false)
 	states := make([]string, len(r.Tickets))
 	for i, a := range r.Tickets {
@@ -147,7 +149,9 @@ func (r Force) Run(l *Lock, now int64) wire.Tuple {
 	c.settle(false)
 	status, states := wire.Refused, []string(nil)
 	if c.holds(r.Ticket) {
+		hold := l.Hash.Holds[r.Ticket]
 		c.free(r.Ticket, l.Holders[r.Ticket])
+		c.finish(r.Ticket, hold, wire.HowForced)
 		l.Hash.Forced = r.Ticket
 		l.Publish(wire.TicketClient(r.Ticket), "F "+r.Ticket+" lock")
 		status, states = wire.Done, []string{r.Ticket}
@@ -241,6 +245,9 @@ func (l *Lock) View(now int64, most int, stated int64) lua.View {
 	slices.SortFunc(marks, line.Order)
 	for _, m := range marks[:min(len(marks), most)] {
 		v.Suspects = append(v.Suspects, m.Ticket)
+	}
+	if h := &l.Hash; h.pending() || h.Previous != "" && h.Told == h.Token && v.Used > 0 {
+		v.Previous = h.Previous
 	}
 	return v
 }

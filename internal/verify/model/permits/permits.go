@@ -56,9 +56,12 @@ type Hash struct {
 	Stated int64 // by the newest client; 0: nobody has since it was made by a resize
 	Born   int64 // when that client was made; 0: the limit cannot change
 	Holds  map[string]Hold
-	Group  int64  // the token that readers share
-	Rests  int64  // until when permits may stay taken whose hold is over
-	Wants  string // the clients that are to be told when somebody waits, each followed by a space
+	Group  int64 // the token that readers share
+	Rests  int64 // until when permits may stay taken whose hold is over
+	// How the last write hold ended, as "how:token", if it was not released; and the token of the one to which that was told, 0: none.
+	Previous string
+	Told     int64
+	Wants    string // the clients that are to be told when somebody waits, each followed by a space
 }
 
 // A Hold is the record of one.
@@ -82,6 +85,17 @@ func New() *Lock {
 	return &Lock{Line: line.New(), Holders: map[string]int64{}}
 }
 
+// pending reports whether the next write hold is to be told how the last one ended.
+func (h *Hash) pending() bool { return h.Previous != "" && h.Told == 0 }
+
+// before is what a hold with a token was told.
+func (h *Hash) before(token int64) string {
+	if h.pending() || token != h.Told {
+		return ""
+	}
+	return h.Previous
+}
+
 // Used is how many permits are held, those of leases that are over among them.
 func (l *Lock) Used() int64 {
 	var n int64
@@ -96,6 +110,9 @@ func (l *Lock) Fields() map[string]string {
 	h, f := &l.Hash, l.Hash.Notes.Fields()
 	line.Numbers(f, map[string]int64{"limit": h.Limit, "stated": h.Stated, "born": h.Born, "group": h.Group, "rests": h.Rests})
 	line.Texts(f, map[string]string{"wants": h.Wants})
+	if h.Previous != "" {
+		f["previous"] = stage.Decimal(h.Told) + ":" + h.Previous
+	}
 	if h.Limit != 0 {
 		f["used"] = stage.Decimal(l.Used())
 	}

@@ -104,7 +104,7 @@ func (p *player) request(r Request, s step) error {
 
 // run runs the script of a request.
 func (p *player) run(r Request) (wire.Tuple, error) {
-	keys := p.Keys.All()
+	keys := stage.KeysOf(p.Keys, r.Script(), r.Args())
 	if r, ok := r.(Renew); ok {
 		keys = p.Keys.Renewed()
 		switch {

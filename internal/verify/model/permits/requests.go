@@ -34,8 +34,9 @@ type End struct {
 	Floor     int64
 	Uncounted bool
 	Note      string
-	Rests     bool // it was used: its permits stay taken for as long as its renewal has said
-	FastPath  bool // without the arguments that have their usual value
+	Rests     bool   // it was used: its permits stay taken for as long as its renewal has said
+	How       string // of a write hold: how it ended, if it was not released
+	FastPath  bool   // without the arguments that have their usual value
 }
 
 // A Renew is a request of semaphore/renew.
@@ -125,6 +126,8 @@ func (r End) Args() []string {
 	switch {
 	case r.FastPath && r.Note == "":
 		return args[:min(len(args), 1+int(min(r.Floor, 1)))]
+	case r.How != "":
+		args = append(args, r.Note, map[bool]string{true: wire.EndRests}[r.Rests], r.How)
 	case r.Rests:
 		args = append(args, r.Note, wire.EndRests)
 	case r.Note != "":

@@ -23,20 +23,26 @@ func (r Ask) Run(l *Lock, now int64) wire.Tuple {
 		c.Flags |= wire.Differs
 	}
 	_, holds := l.Hash.Holds[r.Ticket]
-	plain := !holds && t.Permits > 0 && len(l.Queue) == 0
+	tells := t.Kind == wire.Write && l.Hash.pending()
+	plain := !holds && t.Permits > 0 && len(l.Queue) == 0 && !tells
 	if plain && c.takes(differs) && t.Permits <= c.limit()-c.Used() {
 		c.begin()
+		fresh := l.Hash.Token == 0
 		c.take(r.Ticket, t.Permits, t.Lease, r.Phase[0], r.Who)
 		if l.Hash.Kept < max(c.lasts, c.Watched(0), c.Ahead())+line.LeastKept {
 			c.keep(0)
 		}
-		return c.granted(r.Ticket, 0)
+		reply := c.granted(r.Ticket, 0)
+		if fresh && t.Kind == wire.Write {
+			l.Hash.Previous, l.Hash.Told = "", 0 // A repeated request does not say so.
+		}
+		return reply
 	}
 	if !c.known && t.Permits > r.Limit {
 		l.Dequeue(r.Ticket)
 		return c.refuse(wire.Excess)
 	}
-	c.plain = c.known && c.older() && !holds && t.Permits > 0 && !c.fading() && t.Permits <= l.Hash.Limit && r.usual(c)
+	c.plain = c.known && c.older() && !holds && t.Permits > 0 && !c.fading() && t.Permits <= l.Hash.Limit && !tells && r.usual(c)
 	if c.plain && r.Mode == wire.Try {
 		if !differs {
 			return c.reply(wire.Busy, -1, len(l.Queue), 0)
@@ -156,7 +162,7 @@ func (r End) Run(l *Lock, now int64) wire.Tuple {
 	hold, known := l.Hash.Holds[r.Ticket]
 	freed := known && (r.Token == 0 || r.Token == hold.Token)
 	size := len(l.Queue)
-	if freed && size == 0 && r.Token == 0 && !r.Rests && (l.Used() == hold.Permits || hold.Lease <= line.MostKept) {
+	if freed && size == 0 && r.Token == 0 && !r.Rests && r.How == "" && (l.Used() == hold.Permits || hold.Lease <= line.MostKept) {
 		c.free(r.Ticket, now+hold.Lease)
 		l.Hash.High = 0
 		c.cut(hold)
@@ -167,6 +173,7 @@ func (r End) Run(l *Lock, now int64) wire.Tuple {
 	if freed {
 		c.free(r.Ticket, now+hold.Lease)
 		rests = r.Rests && c.rest(r.Ticket, hold, final)
+		c.finish(r.Ticket, hold, r.How)
 	} else {
 		spare := resting(r.Ticket)
 		if other, ok := l.Hash.Holds[spare]; ok && !r.Rests && r.Token == 0 && l.Hash.Rests > now {
@@ -182,9 +189,8 @@ func (r End) Run(l *Lock, now int64) wire.Tuple {
 	c.settle(freed && r.Token == 0 && !r.Rests && size > 0 && hold.Lease <= line.MostKept && r.usual(c))
 	c.advance()
 	c.keep(size)
-	if rests && len(l.Queue) > 0 {
-		head := l.Queue[0].Ticket
-		c.Publish(wire.TicketClient(head), "L "+head)
+	if rests {
+		c.look()
 	}
 	if freed {
 		return c.reply(wire.Done, -1, size, 0)

@@ -1,6 +1,7 @@
 package permits
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -162,8 +163,10 @@ func (c *call) excess(need int64, idle bool) bool {
 // settle makes the lock or forgets what was lost with a key, cuts leases after a step of the clock, unless
 // nothing unusual is to be seen, and ends those that have run out.
 func (c *call) settle(usual bool) {
-	c.Calm()
 	h := &c.Hash
+	if !h.pending() {
+		c.Calm()
+	}
 	switch _, guarded := c.Holders[guard]; {
 	case !c.known:
 		clear(c.Holders)
@@ -175,8 +178,15 @@ func (c *call) settle(usual bool) {
 			}
 		}
 	case !guarded:
-		h.Holds, h.Group, h.Forced, h.Lapsed, h.Looked, h.Wants, h.Rests = nil, 0, "", "", nil, "", 0
+		h.Holds, h.Group, h.Forced, h.Lapsed, h.Died, h.Looked, h.Wants, h.Rests = nil, 0, "", "", "", nil, "", 0
 		c.Lock.Holders = map[string]int64{guard: 0}
+		if !h.pending() {
+			h.Previous, h.Told = "", 0
+		}
+		if h.pending() || h.Limit == wire.AllReaders {
+			h.Previous = cmp.Or(h.Previous, wire.UnknownBefore)
+			h.Marked = true
+		}
 		c.LockEnds = c.In(max(h.Kept-c.Now, line.Spare))
 		c.HoldersEnds = c.LockEnds
 	}
@@ -264,6 +274,7 @@ func (c *call) lapse(tickets []string) {
 			c.Expired++
 		}
 		c.rest(ticket, hold, ranOut)
+		c.finish(ticket, hold, wire.HowExpired)
 		client := wire.TicketClient(ticket)
 		if phase != final && !wire.Rests(ticket) && !told[client] {
 			told[client] = true
@@ -272,6 +283,22 @@ func (c *call) lapse(tickets []string) {
 	}
 	if unclaimed {
 		c.Roll()
+	}
+}
+
+// recall notes how the last write hold ended, for the next one.
+func (c *call) recall(how string) { c.Hash.Previous, c.Hash.Told, c.Hash.Marked = how, 0, true }
+
+// finish notes how a hold has ended, if it was one for writing.
+func (c *call) finish(ticket string, hold Hold, how string) {
+	t, _ := line.Read(ticket)
+	told := c.Hash.before(hold.Token)
+	switch {
+	case how == "" || t.Kind != wire.Write || hold.Permits <= 1:
+	case how != wire.HowUnused:
+		c.recall(fmt.Sprintf("%s:%d", how, hold.Token))
+	case told != "":
+		c.recall(told)
 	}
 }
 
@@ -324,6 +351,7 @@ func (c *call) free(ticket string, ends int64) {
 func (c *call) take(ticket string, permits, lease int64, phase byte, who string) {
 	t, _ := line.Read(ticket)
 	h := &c.Hash
+	fresh := h.Token == 0
 	shares := t.Kind == wire.Read && c.Used() > 0 && h.Group == h.Token && c.Floor <= h.Token
 	if !shares {
 		c.Next()
@@ -337,12 +365,21 @@ func (c *call) take(ticket string, permits, lease int64, phase byte, who string)
 	h.Holds[ticket] = Hold{Permits: permits, Token: h.Token, Lease: lease, Phase: phase, Since: c.Now, Who: who}
 	c.Holders[ticket] = c.Now + lease
 	c.lasts = max(c.lasts, c.Now+lease)
+	switch {
+	case fresh && t.Kind == wire.Read:
+		c.recall(wire.UnknownBefore)
+	case t.Kind == wire.Write && (fresh || h.pending()):
+		if !h.pending() {
+			h.Previous = wire.UnknownBefore
+		}
+		h.Told = h.Token
+	}
 	c.taken[ticket] = c.hold(ticket)
 }
 
 // hold is a hold as replies and messages tell it.
 func (c *call) hold(ticket string) wire.Grant {
-	return wire.Grant{Ticket: ticket, Token: uint64(c.Hash.Holds[ticket].Token), At: c.Now, Until: c.Holders[ticket]}
+	return wire.Grant{Ticket: ticket, Token: uint64(c.Hash.Holds[ticket].Token), At: c.Now, Until: c.Holders[ticket], Before: c.Hash.before(c.Hash.Holds[ticket].Token)}
 }
 
 // until is when the next lease ends, or the mark until which permits stay free, or 0.
@@ -365,6 +402,9 @@ func (c *call) reply(status wire.Status, place, waiting int, arrival int64, stat
 // granted is the answer to a ticket that holds.
 func (c *call) granted(ticket string, place int64) wire.Tuple {
 	r := c.reply(wire.Granted, int(place), 0, 0)
+	if before := c.hold(ticket).Before; before != "" {
+		r.States = []string{wire.EndingMark + before}
+	}
 	r.Token, r.Until = c.hold(ticket).Token, c.Holders[ticket]
 	return r
 }

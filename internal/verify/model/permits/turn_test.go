@@ -121,7 +121,7 @@ func (h *happened) dropped() error {
 func TestMain(m *testing.M) { stage.Main(m) }
 
 var scripts = []*lua.Script{
-	lua.Semaphore.Ask, lua.Semaphore.End, lua.Semaphore.Renew, lua.Semaphore.Check, lua.Semaphore.Checks, lua.Semaphore.Force.Plain(),
+	lua.Semaphore.Ask, lua.Semaphore.End, lua.Semaphore.Renew, lua.Semaphore.Check, lua.Semaphore.Checks, lua.Semaphore.Force.Plain(), lua.Semaphore.Bury,
 	lua.Semaphore.Inspect, lua.Resize.Plain(), lua.Downgrade.Script,
 }
 
@@ -162,6 +162,7 @@ func everySight() []string {
 		lua.Semaphore.Renew:  {wire.Granted, wire.Refused, wire.Late},
 		lua.Semaphore.Check:  {wire.Done, wire.Late},
 		lua.Semaphore.Force:  {wire.Done, wire.Refused},
+		lua.Semaphore.Bury:   {wire.Done, wire.Refused},
 		lua.Resize.Script:    {wire.Done, wire.Mismatch},
 		lua.Downgrade.Script: {wire.Granted, wire.Refused, wire.Late},
 	})...)
@@ -173,7 +174,7 @@ func everySight() []string {
 	} {
 		sights = append(sights, lua.Semaphore.Check.Name+" "+state)
 	}
-	for _, state := range []string{wire.StateExpired, wire.StateForced, wire.StateForgotten} {
+	for _, state := range []string{wire.StateExpired, wire.StateForced, wire.StateForgotten, wire.StateDied} {
 		sights = append(sights, lua.Semaphore.End.Name+" "+state, lua.Semaphore.Renew.Name+" "+state)
 	}
 	return sights

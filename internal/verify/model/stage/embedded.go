@@ -93,7 +93,7 @@ func load(client rueidis.Client, scripts []*lua.Script) error {
 
 // evalsha runs a script.
 func evalsha(client rueidis.Client, k lua.Keys, s *lua.Script, args ...string) rueidis.RedisResult {
-	keys := k.All()
+	keys := KeysOf(k, s, args)
 	cmd := client.B().Evalsha().Sha1(s.SHA).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 	return client.Do(context.Background(), cmd)
 }

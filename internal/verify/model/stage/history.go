@@ -131,6 +131,7 @@ func Through[S fmt.Stringer](steps []S, step func(S) error, played *[]string) er
 func Leave(s Host, k lua.Keys, clients int, more ...string) {
 	for i := range clients {
 		_ = s.Wake(k, ClientName(i), false)
+		more = append(more, lua.GraveKey(k.Lock, ClientName(i)))
 	}
 	_ = s.Remove(append(k.All(), more...)...)
 }
