@@ -320,11 +320,17 @@ func (x *Truth) ends(text string) bool {
 func (x *Truth) runs(text string, must bool, which ...*lua.Script) bool {
 	for _, words := range x.scripts {
 		is := func(s *lua.Script) bool { return words[1] == s.SHA || words[1] == s.Source }
-		if (len(which) == 0 || slices.ContainsFunc(which, is)) && (!must || slices.Contains(words, text)) {
+		if (len(which) == 0 || slices.ContainsFunc(which, is)) && (!must || slices.ContainsFunc(words, func(w string) bool { return named(w) == text })) {
 			return true
 		}
 	}
 	return false
+}
+
+// named is the ticket of an argument, which may say behind it how the hold ended.
+func named(word string) string {
+	ticket, _, _ := strings.Cut(word, " ")
+	return ticket
 }
 
 // grant is a new hold.

@@ -27,10 +27,13 @@ func (r Ask) Run(l *Lock, now int64) wire.Tuple {
 	plain := !holds && t.Permits > 0 && len(l.Queue) == 0 && !tells
 	if plain && c.takes(differs) && t.Permits <= c.limit()-c.Used() {
 		c.begin()
-		fresh := l.Hash.Token == 0
+		fresh, suspects := l.Hash.Token == 0, l.SuspectsEnds
 		c.take(r.Ticket, t.Permits, t.Lease, r.Phase[0], r.Who)
 		if l.Hash.Kept < max(c.lasts, c.Watched(0), c.Ahead())+line.LeastKept {
 			c.keep(0)
+		}
+		if fresh {
+			l.SuspectsEnds = suspects // The mark is for the holds.
 		}
 		reply := c.granted(r.Ticket, 0)
 		if fresh && t.Kind == wire.Write {
