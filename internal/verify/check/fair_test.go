@@ -233,7 +233,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	// enough holds make a run, within runLimit, which a slow machine may need.
 	enough   = 40
-	runLimit = 30 * time.Second
+	runLimit = 2 * time.Minute
 	// delay is what a network in trouble takes at the most, each way, and holdTime what a hold lasts: so long that
 	// an over-grant shows though nobody knows exactly when a hold began.
 	delay    = 3 * time.Millisecond
