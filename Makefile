@@ -157,6 +157,7 @@ fuzz: ## run every fuzz test with FUZZ (4000) new histories, those of texts with
 
 campaign: redis ## all faults on real processes and on each server there is, by turns: writes docs/campaign.md; ARGS="-for 10m -only clients,soak -on installed"
 	go run ./internal/verify/explore -walks 50000
+	go test -count=1 -timeout 1h -run AKilledHolderCostsItsRestart ./internal/verify/chaos -kills 1000
 	go run ./internal/verify/campaign $(ARGS)
 
 failovers: redis ## 200 failovers of each kind, with WithReplicas and without: writes docs/failovers.md (an hour and a half; ROUNDS=20 for fewer)
