@@ -374,12 +374,12 @@ func patient(rng *rand.Rand) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), kit.Patience)
 }
 
-// expect notes an error, unless it is one that a call may end with.
+// expect notes an error, unless it is one that a call may end with: its own, its time, or the limit of a try.
 func (a *arena) expect(err error, targets ...error) bool {
 	if err == nil {
 		return true
 	}
-	for _, target := range append(targets, context.DeadlineExceeded) {
+	for _, target := range append(targets, context.DeadlineExceeded, lease.ErrUnavailable) {
 		if errors.Is(err, target) {
 			return false
 		}

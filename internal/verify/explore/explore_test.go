@@ -56,6 +56,7 @@ func TestSlipsAreFound(t *testing.T) {
 		"the next leader of a cohort asks after the release":          {"a cohort and a stranger", func(s *scope) { s.AsksLater = true }, overtaken},
 		"who hands a hold over ends when that is answered":            {"a client that hands over, one other, a late message and a fault", func(s *scope) { s.EndsLate = true }, twoBelievers},
 		"a client counts as subscribed until it has heard of the end": {"two clients that come back, one that gives up and one that unsubscribes", func(s *scope) { s.HearsOn = true }, overtaken},
+		"what a dead client has sent is served after its burial":      {"a holder that is buried, one other, and a late message", func(s *scope) { s.RunsOn = true }, buriedHolds},
 		"a call for several names asks for each by itself":            {"a call for one name, two for two, and a ticket that is skipped", func(s *scope) { s.OneByOne, s.Late = true, 1 }, anotherOrder},
 		"what was given back is asked for again behind all others":    {"a call for one name, three for two", func(s *scope) { s.NewPlace = true }, anotherOrder},
 		"requests overtake each other, for which releases make up":    {"two clients, a late message and one that gives up", func(s *scope) { s.Overtake = true }, ""},

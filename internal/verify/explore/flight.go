@@ -134,6 +134,8 @@ func (f *flight) what() string {
 		return "how the action ended"
 	case forceKind:
 		return "the release by force"
+	case buryKind:
+		return "the burial"
 	}
 	switch f.Message.Kind {
 	case wire.MessageGrant:

@@ -47,6 +47,7 @@ const (
 	stranded      = "stranded"
 	keptFrom      = "kept from others"
 	anotherOrder  = "another order"
+	buriedHolds   = "the buried hold"
 )
 
 func (j *judge) find(bad string) {
@@ -307,6 +308,9 @@ func (w *world) lookAtName() string {
 		return twoBelievers
 	}
 	for _, g := range w.grips() {
+		if w.buried && wire.TicketClient(g.text) == w.scope.Buries && !wire.Rests(g.text) {
+			return buriedHolds
+		}
 		c := w.clientNamed(wire.TicketClient(g.text))
 		if g.full && !lua.InTransit(g.text) && !wire.Rests(g.text) && g.until > w.us() && c.life == alive && c.lock.Ticket(g.text) == nil && !c.underWay(g.text) {
 			return phantomHolder

@@ -25,6 +25,7 @@ type scope struct {
 	Most    string // the client whose holds have a maximum
 	Enters  string // the client that may enter its hold again
 	Forces  bool   // an operator may free the name by force, once
+	Buries  string // the client with an identity: after its death the next with that identity buries it, at any time
 	Gives   string // the client that hands its holds over
 	Mates   string // the client whose calls use one hold
 	Passes  int    // how often it is passed on
@@ -38,6 +39,7 @@ type scope struct {
 	Overtake  bool // a slip of the network: requests on a connection overtake those that are held up
 	AsksLater bool // a slip: the next leader of a cohort asks after the release of the last hold
 	HearsOn   bool // a slip: a client that unsubscribes counts as subscribed until it has heard of the end of that
+	RunsOn    bool // a slip: what a dead client has sent is served after its burial
 	EndsLate  bool // a slip: who hands a hold over ends when that is answered
 	OneByOne  bool // a slip: a call for several names asks for each by itself
 	NewPlace  bool // a slip: and again for what it has given back as if for the first time
@@ -88,6 +90,10 @@ var scopes = []*scope{
 	{Title: "a holder that enters again, one other, and a fault", Calls: "A1 B1", Enters: "A", budget: budget{Faults: 1}},
 	{Title: "a holder that is freed by force, one other, and a late message", Calls: "A1 B1", Forces: true, budget: budget{Late: 1}, Long: true},
 	{Title: "a holder that is freed by force, one other, and a fault", Calls: "A1 B1", Forces: true, budget: budget{Faults: 1}},
+	{Title: "a holder that is buried, one other, and a late message", Calls: "A1 B1", Buries: "A", budget: budget{Late: 1, Faults: 1}, Long: true},
+	{Title: "a holder that is buried, one other, and another fault", Calls: "A1 B1", Buries: "A", budget: budget{Faults: 2}},
+	{Title: "a client that is buried, two others, and one that gives up", Calls: "A1 B1 C1", Buries: "B", budget: budget{Faults: 1, Cancels: 1}, Long: true},
+	{Title: "a writer that is buried, and two readers", Calls: "A1 B1 C1", Permits: wire.AllReaders, Heavy: "B", Readers: true, Buries: "B", budget: budget{Faults: 1}},
 	{Title: "a hold with a minimum, two others, and a fault", Calls: "A1 B1 C1", Least: "A", budget: budget{Faults: 1}},
 	{Title: "a hold with a minimum, one other, a late message and one that gives up", Calls: "A1 B1", Least: "A", budget: budget{Late: 1, Cancels: 1}},
 	{Title: "a hold with a maximum, one other, a late message and one that gives up", Calls: "A1 B1", Most: "A", budget: budget{Late: 1, Cancels: 1}},

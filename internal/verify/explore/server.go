@@ -57,6 +57,9 @@ func (w *world) run(c *client, f *flight, live bool) {
 		w.publish(stage.Message{Client: c.name, Text: wire.EchoMessage(f.Nonce)})
 		return
 	}
+	if w.buried && f.From == w.scope.Buries && f.mortal() && !w.scope.RunsOn {
+		return // It is refused, and nobody hears of that.
+	}
 	if len(f.All) > 0 {
 		w.runAll(f, live)
 	} else {
@@ -163,8 +166,11 @@ func (w *world) script(c *client, f *flight) wire.Tuple {
 		}
 		return model.End{Ticket: f.Release.Text, Token: int64(f.Release.Token), Floor: f.Floor, Rests: f.Release.Rests, How: f.Release.How}.Run(w.mutex, now)
 	}
-	if f.Kind == forceKind {
+	switch f.Kind {
+	case forceKind:
 		return model.Force{}.Run(w.mutex, now)
+	case buryKind:
+		return model.Bury{Client: f.Release.Text}.Run(w.mutex, now)
 	}
 	r, least := f.Renewal, int64(0)
 	if r.Stays {
@@ -193,6 +199,9 @@ func (w *world) permitScript(c *client, f *flight) wire.Tuple {
 		}.Run(l, now)
 	case endKind:
 		return permits.End{Ticket: f.Release.Text, Token: int64(f.Release.Token), Floor: f.Floor, Rests: f.Release.Rests, How: f.Release.How}.Run(l, now)
+	}
+	if f.Kind == buryKind {
+		return permits.Bury{Client: f.Release.Text}.Run(l, now)
 	}
 	r := f.Renewal
 	return permits.Renew{

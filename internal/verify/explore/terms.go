@@ -46,6 +46,22 @@ func (w *world) termSteps(add adder) {
 	if w.scope.Forces && !w.forced && w.mutex.Lock.Owner != "" {
 		add(func(w *world) { w.force() }, "an operator frees the name by force")
 	}
+	w.burySteps(add)
+}
+
+// burySteps are what the next client with an identity may do.
+func (w *world) burySteps(add adder) {
+	if name := w.scope.Buries; name != "" && !w.buried && w.clientNamed(name).life == dead {
+		add(func(w *world) {
+			w.buried = true
+			w.run(&client{name: "successor", world: w, life: dead}, &flight{Kind: buryKind, From: "successor", Release: &core.Release{Text: name}}, false)
+		}, "the next client with the identity of %s buries it", name)
+	}
+}
+
+// mortal reports whether a script looks first whether its client was buried.
+func (f *flight) mortal() bool {
+	return f.Kind == askKind || f.Kind == checkKind || f.Kind == askAllKind || f.Kind == endKind && f.Release.Moves
 }
 
 // reenter is entry.reenter.

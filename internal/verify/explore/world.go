@@ -26,6 +26,7 @@ type world struct {
 	texts    []*lua.Transit // of holds that were handed over
 	zombies  []string       // clients with a connection that the server counts and nobody reads
 	forced   bool           // by the operator
+	buried   bool           // the client with an identity is
 	judge    judge
 }
 
@@ -259,6 +260,7 @@ const (
 	goneKind // the connection that subscribes is
 	openKind // of a party whose action has ended
 	forceKind
+	buryKind
 	askAllKind // of several names
 	endAllKind
 )
