@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check house shape race sim-check faults examples steady bench-check network bench-redlock test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far fuzz explore explore-check sim campaign failovers mutants \
+.PHONY: help demo test check house shape race sim-check faults examples steady bench-check network bench-redlock bench-deaths test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far fuzz explore explore-check sim campaign failovers mutants \
 	spell staticcheck vuln api licences sbom workflows shell oldest-go platforms servers-matrix release-notes release-test release-check profile
 
 # Every package of the core and of the modules that go.work joins to it.
@@ -105,6 +105,9 @@ network: redis ## the same over a network of 0.25 and 1 ms each way: writes docs
 	go run ./bench/rivals/cmd/bench -delay 0,250us,1ms -locks headwaiter,headwaiter-unlock,redsync,etcd-mutex,zookeeper-lock,postgres-advisory \
 		-work W1,W4,W5,W6 -clients 8,32 -dead 2 -rounds 7 -slice 100ms -floor-slice 30ms -out bench-results -docs docs/network.md -fill README.md $(ARGS)
 
+bench-deaths: redis ## what a killed holder costs, with and without an identity, beside other locks: writes the table of docs/when-a-holder-dies.md
+	go run ./bench/rivals/cmd/bench -locks headwaiter,redsync,redislock,rueidislock,etcd-mutex,zookeeper-lock,postgres-advisory -work W6 -within 6m -out bench-results -fill docs/when-a-holder-dies.md $(ARGS)
+
 bench-redlock: redis ## redlock and redsync on the same five servers: writes the table of docs/redlock.md
 	go run ./bench/rivals/cmd/bench -pairs -locks headwaiter,redsync -work R5 -rounds 9 -slice 200ms -floor-slice 60ms -pin -within 6m -out bench-results -fill docs/redlock.md $(ARGS)
 
@@ -154,6 +157,7 @@ fuzz: ## run every fuzz test with FUZZ (4000) new histories, those of texts with
 
 campaign: redis ## all faults on real processes and on each server there is, by turns: writes docs/campaign.md; ARGS="-for 10m -only clients,soak -on installed"
 	go run ./internal/verify/explore -walks 50000
+	go test -count=1 -timeout 1h -run AKilledHolderCostsItsRestart ./internal/verify/chaos -kills 1000
 	go run ./internal/verify/campaign $(ARGS)
 
 failovers: redis ## 200 failovers of each kind, with WithReplicas and without: writes docs/failovers.md (an hour and a half; ROUNDS=20 for fewer)

@@ -24,6 +24,7 @@ import (
 //	ID events                                  a line for each cycle since begin
 //	ID lock CLIENT TIMEOUT_NS NAME             one call: asked, then held, or gave-up
 //	ID release LOCK_ID AT                      end that hold, at that time
+//	ID bury IDENTITY                           end what the dead client with that identity has left
 //	ID crowd N NAME [CLIENTS]                  N calls, of as many clients in turn, each releases at once
 //	ID leave N                                 that many of them give up
 //	ID memory                                  bytes in use after garbage was collected; perhaps those

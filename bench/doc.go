@@ -39,7 +39,8 @@
 //
 //	W5   what the next one waits when something went wrong: waiters were killed, one gave up at the moment of the
 //	     release, the listeners were cut off at that moment ([Scenes])
-//	W6   a holder was killed: from the end of its lease to the next hold
+//	W6   a holder was killed: from the end of its lease to the next hold; and where it had an identity, from the next
+//	     Dial with that, or from its death if somebody saw it
 //	W7   what a long queue costs the server, and memory ([Crowd])
 //	W8   what many leases cost their client ([Holds])
 //

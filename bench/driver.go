@@ -92,6 +92,11 @@ type Client interface {
 	Shutdown(ctx context.Context) error
 }
 
+// A Burier is a Client that ends what a dead one with an identity has left.
+type Burier interface {
+	Bury(ctx context.Context, identity string) error
+}
+
 // The kinds of work other than with a mutex.
 const (
 	KindReentrant = "reentrant"

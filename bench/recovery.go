@@ -15,6 +15,8 @@ import (
 const (
 	DeadWaiters = "dead waiters" // W5
 	DeadHolder  = "dead holder"  // W6
+	Restarted   = "restarted holder"
+	Buried      = "buried holder"
 	GivesUp     = "gives up"
 	Deafened    = "deafened"
 )
@@ -24,6 +26,8 @@ type Scene struct {
 	Kind string `json:"scene"`
 	// Waiters is how many are killed; of W5.
 	Waiters int `json:"waiters,omitempty"`
+	// Names is how many the dead held, each with a waiter: where a client with an identity died.
+	Names int `json:"names,omitempty"`
 	// Bound is how long is waited for the end.
 	Bound time.Duration `json:"bound_ns"`
 	// Times is how often it is played; by a contender on another server than Redis once, where that waits for sessions to
@@ -37,6 +41,9 @@ type Scene struct {
 
 // String tells scenes with different numbers of waiters apart: 100 dead waiters.
 func (s Scene) String() string {
+	if s.Names > 0 {
+		return fmt.Sprintf("%s of %d%s", s.Kind, s.Names, at(s.Link))
+	}
 	if s.Waiters > 0 {
 		return fmt.Sprintf("%d %s%s", s.Waiters, s.Kind, at(s.Link))
 	}
@@ -53,12 +60,25 @@ func Scenes(own string, dead []int) (all []Scene) {
 		}
 		all = append(all, s)
 	}
+	for _, names := range []int{1, manyNames} {
+		for _, kind := range []string{Restarted, Buried} {
+			all = append(all, Scene{Kind: kind, Names: names, Bound: 5 * time.Second, Times: 5, Only: []string{own}})
+		}
+	}
 	return append(all,
 		Scene{Kind: GivesUp, Bound: 5 * time.Second, Times: 5},
 		Scene{Kind: Deafened, Bound: 5 * time.Second, Times: 3},
 		Scene{Kind: DeadHolder, Bound: 15 * time.Second, Times: 3},
 	)
 }
+
+// OfHolders tells whether the scene is about a holder that dies.
+func (s Scene) OfHolders() bool {
+	return s.Kind == DeadHolder || s.Kind == Restarted || s.Kind == Buried
+}
+
+// manyNames is how many a client with an identity may hold at its death.
+const manyNames = 1000
 
 // fewDead is how many dead waiters every contender is tried with.
 const fewDead = 2
@@ -68,7 +88,7 @@ type Recovery struct {
 	Contender string `json:"contender"`
 	Scene
 	// Worst is the longest of the times in µs: from the release to the next hold, and of W6 from the end of the lease of the
-	// dead holder.
+	// dead holder; where that had an identity, from the next Dial with it, or from its death to the last of its names.
 	Worst float64 `json:"worst_us"`
 	// Within is false where somebody did not hold within the bound: then Worst is the bound.
 	Within bool `json:"within"`
@@ -186,6 +206,8 @@ func (r *runner) once(ctx context.Context, c Contender, s Scene, name string, i 
 		return stage.deadWaiters(ctx, r.observer, s.Waiters)
 	case DeadHolder:
 		return stage.deadHolder(ctx)
+	case Restarted, Buried:
+		return stage.deadWithIdentity(ctx, s)
 	case GivesUp:
 		return stage.givesUp(ctx, i, s.Times)
 	case Deafened:
@@ -268,6 +290,74 @@ func (s *stage) deadHolder(ctx context.Context) (time.Duration, error) {
 	at, err := s.recovered(ctx, b)
 	return max(0, time.Duration(at-from)-s.contender.Lease), err
 }
+
+// deadWithIdentity: A has an identity and holds, B waits, A is killed. Then another process with its identity makes a client, 100 ms
+// later; or one that has waited for its death buries it. How long until B holds all?
+func (s *stage) deadWithIdentity(ctx context.Context, scene Scene) (time.Duration, error) {
+	identity := s.name
+	other, err := s.agent(ctx)
+	if err != nil {
+		return 0, err
+	}
+	a, err := s.agentOf(ctx, identity)
+	if err != nil {
+		return 0, err
+	}
+	var waits []calling
+	for i := range scene.Names {
+		name := fmt.Sprintf("%s:%d", s.name, i)
+		c, _, err := s.lockNamed(ctx, a, 0, 0, name)
+		if err != nil {
+			return 0, err
+		}
+		if _, err := s.held(ctx, c); err != nil {
+			return 0, err
+		}
+		b, _, err := s.lockNamed(ctx, other, 0, 0, name)
+		if err != nil {
+			return 0, err
+		}
+		waits = append(waits, b)
+	}
+	if err := pass(ctx, settle); err != nil {
+		return 0, err
+	}
+	next, err := s.agentOf(ctx, identity)
+	if err != nil {
+		return 0, err
+	}
+	if scene.Kind == Buried {
+		if next, err = s.agent(ctx); err == nil {
+			err = s.warm(ctx, next, 0)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	a.Kill()
+	from := stamp()
+	if scene.Kind == Buried {
+		_, err = next.do(ctx, "bury %s", identity)
+	} else if err = pass(ctx, restart); err == nil {
+		from = stamp()
+		err = s.warm(ctx, next, 0)
+	}
+	if err != nil {
+		return 0, err
+	}
+	last := from
+	for _, b := range waits {
+		at, err := s.recovered(ctx, b)
+		if err != nil {
+			return 0, err
+		}
+		last = max(last, at)
+	}
+	return time.Duration(last - from), nil
+}
+
+// restart is how long whoever starts a killed process again may need.
+const restart = 100 * time.Millisecond
 
 // givesUp: A holds, B waits with a limit that ends within 2 ms of A's release, C waits after it. How long from the
 // release, of A or of B if that got the lock, until C holds?

@@ -128,6 +128,8 @@ func (s *server) obey(ctx context.Context, id int, command string, args []string
 		if err = s.release(ctx, id, args); err == nil {
 			return
 		}
+	case "bury":
+		err = s.bury(ctx, args)
 	case "crowd":
 		err = s.gather(ctx, args)
 	case "leave":
@@ -229,6 +231,18 @@ func (s *server) client(ctx context.Context, i int) (Client, error) {
 		s.clients = append(s.clients, c)
 	}
 	return s.clients[i], nil
+}
+
+func (s *server) bury(ctx context.Context, args []string) error {
+	c, err := s.client(ctx, 0)
+	if err != nil {
+		return err
+	}
+	burier, can := c.(Burier)
+	if !can || len(args) != 1 {
+		return errors.New("nobody can be buried")
+	}
+	return burier.Bury(ctx, args[0])
 }
 
 func (s *server) lock(ctx context.Context, id int, args []string) error {

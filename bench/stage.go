@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"time"
 )
 
@@ -31,6 +32,24 @@ func (s *stage) agent(ctx context.Context) (*Agent, error) {
 	}
 	return a, err
 }
+
+// agentOf is one whose clients have an identity.
+func (s *stage) agentOf(ctx context.Context, identity string) (*Agent, error) {
+	c := s.contender
+	c.Command = func() *exec.Cmd {
+		cmd := s.contender.Command()
+		cmd.Env = append(cmd.Environ(), IdentityVariable+"="+identity)
+		return cmd
+	}
+	a, err := StartAgent(ctx, c)
+	if err == nil {
+		s.agents = append(s.agents, a)
+	}
+	return a, err
+}
+
+// IdentityVariable is where a driver finds the identity of its clients.
+const IdentityVariable = "BENCH_IDENTITY"
 
 // calling is one call of an agent.
 type calling struct {

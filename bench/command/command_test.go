@@ -278,7 +278,7 @@ func TestTheStandardSetStandsForItsFlags(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 7, s.rounds)
 	require.Len(t, s.works, 1)
-	require.Len(t, s.scenes, 6)
+	require.Len(t, s.scenes, 10)
 	require.NotEmpty(t, s.crowds)
 	require.NotEmpty(t, s.holds)
 }

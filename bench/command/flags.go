@@ -171,7 +171,7 @@ func (f *flags) choose() error {
 		return err
 	}
 	for _, s := range bench.Scenes("headwaiter", f.dead) {
-		if s.Kind == bench.DeadHolder && w6 || s.Kind != bench.DeadHolder && w5 {
+		if s.OfHolders() && w6 || !s.OfHolders() && w5 {
 			f.scenes = append(f.scenes, s)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -41,7 +42,7 @@ func (d Headwaiter) Name() string {
 
 // NewClient implements [bench.Driver].
 func (d Headwaiter) NewClient(context.Context) (bench.Client, error) {
-	c, err := headwaiter.Dial(headwaiter.Options{Redis: d.Redis})
+	c, err := headwaiter.Dial(headwaiter.Options{Redis: d.Redis, Identity: os.Getenv(bench.IdentityVariable)})
 	if err != nil {
 		return nil, err
 	}
@@ -89,6 +90,15 @@ type headwaiterClient struct {
 
 func (c headwaiterClient) Mutex(name string) bench.Mutex {
 	return headwaiterMutex{fairlock.New(c.Client, name, fairlock.WithCohort(c.as.Cohort), fairlock.WithKeep(c.as.Keep)), c.as.Unlock}
+}
+
+// Bury implements [bench.Burier].
+func (c headwaiterClient) Bury(ctx context.Context, identity string) error {
+	_, found, err := c.Client.Bury(ctx, identity, "")
+	if err == nil && !found {
+		return errors.New("the identity is not known")
+	}
+	return err
 }
 
 // Lasting implements [bench.Leased].

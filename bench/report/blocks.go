@@ -49,15 +49,16 @@ func Fill(r bench.Report, pages ...string) error {
 // blocks are what pages can have of a run, by name; empty what another kind of run fills.
 func blocks(r bench.Report) map[string]string {
 	v := view{r}
-	found := map[string]string{"engines": "", "reached": "", "network": "", "redlock": ""}
+	found := map[string]string{"engines": "", "reached": "", "network": "", "redlock": "", "deaths": ""}
 	if len(v.far()) > 0 {
 		found["network"] = v.overview()
 		return found
 	}
 	found["engines"], found["reached"] = v.engines(), v.reached()
+	found["deaths"] = v.deaths()
 	source := v.source()
 	if len(v.rivals()) == 0 {
-		source = strings.Replace(source, "make bench", "make bench-redlock", 1)
+		source = v.sourceOf("bench-redlock")
 	}
 	if nodes := v.nodes(); len(nodes.Table.Rows) > 0 {
 		found["redlock"] = fmt.Sprintf("%s. %s\n\n%s", source, strings.Join(nodes.Text, " "), table(nodes.Table))
@@ -66,9 +67,12 @@ func blocks(r bench.Report) map[string]string {
 }
 
 // source is the run in half a sentence.
-func (v view) source() string {
+func (v view) source() string { return v.sourceOf("bench") }
+
+// sourceOf is the same for a run of another target.
+func (v view) sourceOf(target string) string {
 	e := v.Environment
-	return fmt.Sprintf("One run of `make bench`, %s, commit %s, %d cores", e.At.Format("2 January 2006"), or(e.Commit, "unknown"), e.CPUs)
+	return fmt.Sprintf("One run of `make %s`, %s, commit %s, %d cores", target, e.At.Format("2 January 2006"), or(e.Commit, "unknown"), e.CPUs)
 }
 
 // engines are the pairs that help to choose an engine: the lock on Redis against the one on several masters and against

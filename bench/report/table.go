@@ -135,7 +135,7 @@ func (v view) recovery() Section {
 		Text: []string{"Dead waiters: as many clients wait in a process that is killed; then another queues, and the lock is released: how long until that one holds? " +
 			"Gives up: a waiter whose limit ends within 2 ms of the release, and one after it, in several tries. " +
 			"Deafened: all connections on which Redis tells a client something are killed at the moment of the release. " +
-			"Dead holder: from the end of its lease, or of its connection where there is none, to the next hold. The longest of three tries or more, in ms; a cell says so where there were fewer."},
+			"Dead holder: from the end of its lease, or of its connection where there is none, to the next hold. Restarted holder, buried holder: a client with an identity is killed that holds one name or many, each with a waiter; from the Dial of the next process with its identity, or from its death where a witness buries it, to the hold of the last waiter. The longest of three tries or more, in ms; a cell says so where there were fewer."},
 	}
 	var scenes []string
 	for _, r := range v.Recoveries {

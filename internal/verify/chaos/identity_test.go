@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
 	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
@@ -42,8 +43,8 @@ type mortal struct {
 	Lease     time.Duration
 }
 
-// mortalKinds are what it can hold. Each takes the whole of a name.
-var mortalKinds = []string{"lock", "reentrant", "writer", "permits"}
+// mortalKinds are what it can hold. Each takes the whole of a name, or keeps a writer out.
+var mortalKinds = []string{"lock", "reentrant", "writer", "reader", "permits", "leader"}
 
 func (m mortal) lock(c *headwaiter.Client, name string) func(context.Context) (*lease.Lease, error) {
 	w := headwaiter.WithLease(m.Lease)
@@ -52,6 +53,12 @@ func (m mortal) lock(c *headwaiter.Client, name string) func(context.Context) (*
 		return reentrant.New(c, name, w).Lock
 	case "writer":
 		return rwlock.New(c, name, w).Lock
+	case "reader":
+		return rwlock.New(c, name, w).RLock
+	case "leader":
+		return func(ctx context.Context) (*lease.Lease, error) {
+			return election.New(c, name, w).Campaign(ctx, m.Identity)
+		}
 	case "permits":
 		s := semaphore.New(c, name, 2, w)
 		return func(ctx context.Context) (*lease.Lease, error) { return s.Acquire(ctx, 2) }
@@ -152,7 +159,11 @@ func TestAKilledHolderCostsItsRestart(t *testing.T) {
 			first := m.born(t)
 			held := says(t, first, "held")
 			before := c.Stats().Subscribes
-			waits := kit.Lock(t.Context(), m.lock(c, m.Names[0]))
+			other := m
+			if kind == "reader" {
+				other.Kind = "writer"
+			}
+			waits := kit.Lock(t.Context(), other.lock(c, m.Names[0]))
 			kit.Eventually(t, "the call to wait", func() bool { return c.Stats().Subscribes > before })
 			dies(first)
 			evidence.Fault(t, "process killed", 1)
