@@ -20,7 +20,7 @@ type Wire struct {
 
 	delay   time.Duration
 	epoll   int                         // waits for all sockets, and for stop
-	stop    int                         // an eventfd
+	stop    int                         // can be read once the wire is to end
 	servers map[int]*unix.SockaddrInet4 // by the socket that listens for their clients
 	sides   map[int]*side               // by their sockets
 	queue   []parcel                    // on their way, in the order in which they came
