@@ -193,9 +193,9 @@ func TestAnElectionOutlastsAFailoverOfSentinel(t *testing.T) {
 	s := redistest.Sentinel(t)
 	const name = "sentinel"
 	dial := func() *election.Election {
-		c := kit.Got(headwaiter.Dial(headwaiter.Options{Redis: s.Option(), Name: "test"}))(t)
+		c := kit.Got(headwaiter.Dial(headwaiter.Options{Redis: s.Option(), Name: "test", GrantLease: kit.Patience}))(t)
 		t.Cleanup(func() { _ = c.Shutdown(context.Background()) })
-		return election.New(c, name, headwaiter.WithLease(2*time.Second))
+		return election.New(c, name, headwaiter.WithLease(5*time.Second))
 	}
 	e, other := dial(), dial()
 	news := other.Observe(t.Context())

@@ -23,7 +23,7 @@ func (p *player) must(t *testing.T, r Request) wire.Tuple {
 	return must.Got(p.send(r))(t)
 }
 
-func (p *player) later() int64 { return p.Now + stage.Minute }
+func (p *player) later() int64 { return p.Now + 60*stage.Minute }
 
 func ticket(client string, number uint64, lease time.Duration) string {
 	return wire.Ticket{
