@@ -263,6 +263,14 @@ func (c crowd) send(t testing.TB, client rueidis.Client, r request, script strin
 	return res
 }
 
+// In a list each change of a hold would go through all others.
+func TestRedisKeepsTheHoldersAsATree(t *testing.T) {
+	client := connected(t)
+	crowd{protocol: lua.Semaphore, kind: "p", permits: 1}.fill(t, client)
+	holders := lua.Semaphore.Keys("bench", "name").Holders
+	require.Equal(t, "skiplist", must.Got(client.Do(t.Context(), client.B().ObjectEncoding().Key(holders).Build()).ToString())(t))
+}
+
 func TestATicketTellsItsVote(t *testing.T) {
 	for range 100 {
 		v := wire.Vote{Call: lua.NewCall(), Token: 1<<53 - 1}

@@ -1,3 +1,10 @@
+// Package network puts a delay between clients and servers of a benchmark: what a network takes that loopback does not.
+//
+// A wire listens on loopback, dials its server for each connection, and hands on what comes, each way the delay later and
+// in order. It has no limit of bytes and loses nothing. The delay begins when the system has what was sent, so that the wire
+// itself takes next to nothing where there is a delay; what it takes where there is none is measured with a delay of 0.
+// Connecting is not delayed, closing is. A side that does not read holds up all others of its wire, so it is for clients
+// that read or die.
 package network
 
 import (

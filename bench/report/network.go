@@ -173,21 +173,21 @@ func (v view) dead(lock, kind string) string {
 func (v view) above() Section {
 	s := Section{
 		Title: "Above one round trip",
-		Text: []string{"A hand-off, and a cycle with `Unlock`, need one round trip. The bound is 1.05 of one round trip and of what the same takes with a wire that takes no time. " +
-			"A wire is one more process that each message passes: the rows of 0 say what the same takes with one and without, in the same rounds. In µs, medians."},
+		Text: []string{"A hand-off, and a cycle with `Unlock`, need one round trip. The bound is 1.05 of one round trip and of what the same takes on loopback, without a wire. " +
+			"A wire is one more process that each message passes. Its own work is part of its delay; the rows of 0 say what it is where there is none, in the same rounds. In µs, medians."},
 		Table: Table{Heads: []string{"lock", "work", "round trip", "measured", "round trip and loopback", "ratio"}},
 	}
 	for _, what := range []struct{ lock, work string }{
 		{Own, "W4 C=2"}, {Own, handedWork}, {Own, "W4 C=32"}, {Own + "-unlock", aloneWork},
 	} {
 		bare, wired := v.takes(what.lock, what.work), v.takes(what.lock, over(what.work, 0))
-		if wired == 0 {
+		if bare == 0 || wired == 0 {
 			continue
 		}
 		s.Table.Rows = append(s.Table.Rows, []string{what.lock, what.work, "0, by the wire", grouped(wired), grouped(bare) + " without it", fmt.Sprintf("%.2f", wired/bare)})
 		for _, d := range v.far() {
 			if took := v.takes(what.lock, over(what.work, d)); took > 0 {
-				least := micros(2*d) + wired
+				least := micros(2*d) + bare
 				s.Table.Rows = append(s.Table.Rows, []string{what.lock, what.work, (2 * d).String(), grouped(took), grouped(least), fmt.Sprintf("%.2f", took/least)})
 			}
 		}

@@ -6,7 +6,7 @@
 -- with a guard, so that it never is empty; where the guard is missing the key was lost, and with it all holds.
 -- @include lib/queue.lua
 
-local permits = { GUARD = '-' }
+local permits = {}
 
 local LAPSES = 128 -- leases that are ended in one script: about a millisecond
 local FIRST = 64 -- holds that are looked at for one that its client may not know of
@@ -24,7 +24,7 @@ function permits.read(keys, now, floor, counted, stated, born)
   redis.call('ZCARD', keys[3])
   return {
     lock = keys[1], queue = keys[2], suspects = keys[3], holders = keys[4], now = now, grant = permits.grant,
-    new = not h[1], lost = guard ~= permits.GUARD, limit = tonumber(h[1] or stated or 0),
+    new = not h[1], lost = guard ~= GUARD, limit = tonumber(h[1] or stated or 0),
     stated = tonumber(h[2] or not h[1] and stated or nil), -- nil: nobody has since it was resized
     born = tonumber(h[12] or not h[1] and born or nil), -- nil: the limit cannot change
     used = tonumber(h[3] or 0), owner = tonumber(h[3] or 0) > 0, ends = 0,
@@ -132,7 +132,7 @@ local function forget_holds(s)
   end
   put('marked', s.marked)
   redis.call('HSET', s.lock, unpack(fields))
-  redis.call('ZADD', s.holders, 0, permits.GUARD)
+  redis.call('ZADD', s.holders, 0, GUARD)
   redis.call('PEXPIRE', s.lock, ms)
   redis.call('PEXPIRE', s.holders, ms)
 end
@@ -144,7 +144,7 @@ local function make(s)
   if s.limit > 0 and s.high > 0 then redis.call('HSET', s.lock, 'high', base.int(s.high)) end
   redis.call('DEL', s.holders)
   if s.limit == 0 then return end
-  redis.call('ZADD', s.holders, 0, permits.GUARD)
+  redis.call('ZADD', s.holders, 0, GUARD)
   s.new, s.created = false, true
 end
 
@@ -213,7 +213,7 @@ local function unwind(s)
     local last = redis.call('ZRANGE', s.holders, -size, -1, 'WITHSCORES')
     for i = #last - 1, 1, -2 do
       local ends = tonumber(last[i + 1])
-      if last[i] == permits.GUARD or cap(s, last[i], redis.call('HGET', s.lock, last[i]), ends) == ends then return end
+      if last[i] == GUARD or cap(s, last[i], redis.call('HGET', s.lock, last[i]), ends) == ends then return end
     end
   end
   hold.flag(s, hold.MORE)

@@ -48,6 +48,10 @@
 -- default is a day after now; a minimum token that is given is ignored then (believed).
 -- @rule sent_by(notafter, now) = math.min(notafter - 2997000, now + DAY_US)
 
+-- The member of the holders that is no ticket. Redis keeps a sorted set with a member of more than 64 characters as a tree
+-- from the first one on; in a list every change would go through all holders.
+-- @rule GUARD = '-----------------------------------------------------------------'
+
 -- A lock of another version of this protocol cannot be taken or ended.
 -- @rule VERSION = '3'
 -- The first version wrote no number.

@@ -32,7 +32,8 @@
 -- RETRY safe: the same ticket gets the same grant, or keeps its place
 
 -- The usual cases come ahead of the includes, because the making of their functions costs as much as what
--- is done here. The numbers are those of lib/base, the names in capitals and the calls those of lib/rules.
+-- is done here. A number that goes to Redis as such costs half of a formatted one. The numbers are those of lib/base, the
+-- names in capitals and the calls those of lib/rules.
 local GRANTED, WAITING, BUSY, LATE, FULL, DIFFERS = 1, 2, 3, 4, 13, 128
 local ticket, mode, format = ARGV[1], ARGV[2], string.format
 local limit
@@ -81,12 +82,12 @@ if agreed and size == 0 and n <= room then
   local need = math.max(ends, queue_need(0, now), token_need(token, now))
   local short = kept < need + LEAST_US
   local q = short and most and redis.call('HMGET', KEYS[1], 'marked', 'rests')
-  local added = redis.call('ZADD', holders, 'NX', 0, '-', format('%.0f', ends), ticket)
+  local added = redis.call('ZADD', holders, 'NX', 0, GUARD, ends, ticket)
   lost, agreed = most and added == 2, added == (most and 1 or 2)
   if agreed then
     local since = micros_text(t)
     local fence = shares and h[4] or token == now and since or format('%.0f', token)
-    local used = format('%.0f', (h[3] or 0) + n)
+    local used = (h[3] or 0) + n
     local own = number .. ':' .. fence .. ':' .. lease_ms .. '000:' .. string.sub(ARGV[11] or 'held', 1, 1) .. ':' .. since .. ':' .. ARGV[4]
     if shares then
       redis.call('HSET', KEYS[1], 'used', used, ticket, own)
@@ -127,7 +128,7 @@ if agreed and most and not newer and n <= most + 0 and (ARGV[8] or '0') == '0' a
   local first = redis.call('ZRANGE', holders, 0, 1, 'WITHSCORES')
   local ends = (first[4] or 0) + 0
   local arrival = math.max(now, (h[6] or 0) + 1)
-  local stuck = first[1] == '-' and ends > now and not q[1] and not q[2] and not q[3] and not q[4] and not (size == 0 and q[5])
+  local stuck = first[1] == GUARD and ends > now and not q[1] and not q[2] and not q[3] and not q[4] and not (size == 0 and q[5])
   if stuck and size > 0 and room > 0 then
     local head = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
     local client, needs = string.match(head[1], '^([^:]*):%d+:%a:(%d+):%d+:%d+$')

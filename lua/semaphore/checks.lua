@@ -48,7 +48,7 @@ for i = 1, #KEYS / 4 do
     local high, size = tonumber(h[4] or 0), redis.call('ZCARD', queue)
     local first, last = redis.pcall('ZRANGE', holders, 0, 1, 'WITHSCORES'), redis.pcall('ZRANGE', holders, -1, -1, 'WITHSCORES')
     local till, latest = tonumber(first[4] or 0), tonumber(last[2] or 0)
-    local lease = first[1] == '-' and till > now and string.match(redis.call('HGET', lock, last[1]) or '', '^%d+:%d+:(%d+):')
+    local lease = first[1] == GUARD and till > now and string.match(redis.call('HGET', lock, last[1]) or '', '^%d+:%d+:(%d+):')
     local permits = tonumber(string.match(ticket, ':(%d+):%d+:%d+$'))
     if lease and latest - now <= tonumber(lease) and permits <= limit and score <= arrival and high > 1 and high >= arrival
       and size <= 400 and waits(lock, queue, limit - used, limit, h[8]) then

@@ -44,7 +44,7 @@ if ours and size == 0 and (used == 0 or lease <= MOST_US) then
     and redis.call('HMGET', KEYS[1], 'stated', 'token', 'marked', 'limit')
   redis.call('ZREM', holders, ticket)
   if h[3] then redis.call('HDEL', KEYS[1], ticket, 'high') else redis.call('HDEL', KEYS[1], ticket) end
-  redis.call('HSET', KEYS[1], 'used', format('%.0f', used))
+  redis.call('HSET', KEYS[1], 'used', used)
   if q then
     -- Keys that were kept for a long lease are cut, except as long as a token is later than the clock.
     local t = redis.call('TIME')
@@ -91,14 +91,14 @@ if ours and size > 0 and lease <= MOST_US and ARGV[4] ~= '0' then
     local ends, last = fits and now + lasts * 1000 or 0, (q[6] or 0) + 0
     local floor = fits and believed((ARGV[2] or 0) + 0, now) or 0
     local need = math.max(ends, token_need(math.max(last, floor), now), queue_need(size, now))
-    usual = all[1] == '-' and (next_end == 0 or next_end > now) and (q[4] or 0) + 0 >= need + LEAST_US
+    usual = all[1] == GUARD and (next_end == 0 or next_end > now) and (q[4] or 0) + 0 >= need + LEAST_US
     if usual then
       -- This first: a replica refuses it, before anybody is told of a grant.
       freed = true
       redis.call('ZREM', holders, ticket)
       redis.call('HDEL', KEYS[1], ticket)
       if not fits then
-        redis.call('HSET', KEYS[1], 'used', format('%.0f', used))
+        redis.call('HSET', KEYS[1], 'used', used)
         return { DONE, now, last, next_end, -1, size, 0, 0 }
       end
       local token, since = next_token(last, floor, now), micros_text(t)
@@ -108,8 +108,8 @@ if ours and size > 0 and lease <= MOST_US and ARGV[4] ~= '0' then
       if client == mine or type(sent) == 'number' then
         local text, phase = token == now and since or format('%.0f', token), client == mine and 'r' or 'g'
         redis.call('ZREM', KEYS[2], heads[1])
-        redis.call('ZADD', holders, format('%.0f', ends), heads[1])
-        redis.call('HSET', KEYS[1], 'used', format('%.0f', used + needs), 'token', text, heads[1],
+        redis.call('ZADD', holders, ends, heads[1])
+        redis.call('HSET', KEYS[1], 'used', used + needs, 'token', text, heads[1],
           needs .. ':' .. text .. ':' .. lasts .. '000:' .. phase .. ':' .. since .. ':')
         if next_end == 0 or ends < next_end then next_end = ends end
         if phase == 'r' then
@@ -117,7 +117,7 @@ if ours and size > 0 and lease <= MOST_US and ARGV[4] ~= '0' then
         end
         return { DONE, now, token, next_end, -1, size, 0, HANDED }
       end
-      redis.call('HSET', KEYS[1], 'used', format('%.0f', used)) -- Refused: the long way tells of it.
+      redis.call('HSET', KEYS[1], 'used', used) -- Refused: the long way tells of it.
     end
   end
 end

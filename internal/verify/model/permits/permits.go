@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
@@ -24,8 +25,10 @@ const (
 	mostWants  = 4096 // characters of clients that are told by message when somebody waits
 	day        = 24 * 60 * stage.Minute
 	resizedFor = 30 * day // for how long a limit that is not the number stated outlives the last use, a day more or less
-	guard      = "-"      // the member of the holders that is no ticket
 )
+
+// guard is the member of the holders that is no ticket.
+var guard = strings.Repeat("-", 65)
 
 // Estimated is what Waiting of a reply of the model says where the scripts draw a sample.
 const Estimated = line.Estimated

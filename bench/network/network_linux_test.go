@@ -51,15 +51,17 @@ func dial(t *testing.T, addr string) *net.TCPConn {
 }
 
 func TestAWireTakesItsDelayEachWay(t *testing.T) {
-	const delay = 500 * time.Millisecond
+	const delay = 5 * time.Millisecond
 	w := must.Got(Open(delay, echo(t)))(t)
 	c := dial(t, w.Addrs[0])
-	from := time.Now()
-	_, err := io.WriteString(c, "ping")
-	require.NoError(t, err)
-	_, err = io.ReadFull(c, make([]byte, 4))
-	require.NoError(t, err)
-	require.GreaterOrEqual(t, time.Since(from), 2*delay)
+	for range 100 { // The system may leave out when the first ones came.
+		from := time.Now()
+		_, err := io.WriteString(c, "ping")
+		require.NoError(t, err)
+		_, err = io.ReadFull(c, make([]byte, 4))
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, time.Since(from), 2*delay)
+	}
 	require.NoError(t, w.Close())
 }
 
@@ -77,12 +79,8 @@ func TestAWireLosesNothing(t *testing.T) {
 		require.Equal(t, string(sent)+"goodbye", string(got))
 		require.NoError(t, c.Close())
 	}
-	require.Eventually(t, func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return len(w.links) == 0
-	}, time.Minute, time.Millisecond)
 	require.NoError(t, w.Close())
+	require.Empty(t, w.sides)
 }
 
 // Who is killed is seen by the server, and a server that is not there by its client.
