@@ -39,11 +39,12 @@ type Report struct {
 	// Numbers: connections are told their numbers, by which it is found out that a process was copied.
 	Numbers Fact[bool] `json:"connection_numbers"`
 	// TwoMasters: connections to its address lead to masters with different data.
-	TwoMasters Fact[bool]     `json:"two_masters"`
-	Unfit      string         `json:"unfit"`   // why no lock can be kept there, and what to do; empty if nothing tells of that
-	Servers    []ServerReport `json:"servers"` // the server of the locks first; in a cluster each master, then its replicas
-	Warnings   []Warning      `json:"warnings"`
-	Notes      []string       `json:"notes"` // what could not be found out, and why
+	TwoMasters Fact[bool]       `json:"two_masters"`
+	Unfit      string           `json:"unfit"`      // why no lock can be kept there, and what to do; empty if nothing tells of that
+	Servers    []ServerReport   `json:"servers"`    // the server of the locks first; in a cluster each master, then its replicas
+	Identities []IdentityReport `json:"identities"` // that two processes have, or may have; the last that was taken first
+	Warnings   []Warning        `json:"warnings"`
+	Notes      []string         `json:"notes"` // what could not be found out, and why
 }
 
 // A ServerReport is what is known of one server.
@@ -197,7 +198,7 @@ func Examine(ctx context.Context, o headwaiter.Options) (Report, error) {
 }
 
 func diagnose(ctx context.Context, w waitqueue.Wiring) (Report, error) {
-	r := Report{Mode: "single", Skips: w.Skips, Polls: w.Polls, Missing: []string{}, Warnings: []Warning{}, Notes: []string{}}
+	r := Report{Mode: "single", Skips: w.Skips, Polls: w.Polls, Missing: []string{}, Identities: []IdentityReport{}, Warnings: []Warning{}, Notes: []string{}}
 	switch w.Redis.Mode() {
 	case rueidis.ClientModeSentinel:
 		r.Mode = "sentinel"
@@ -225,6 +226,7 @@ func diagnose(ctx context.Context, w waitqueue.Wiring) (Report, error) {
 			askUser(ctx, w.Redis, &r)
 		}
 		askAside(ctx, w, &r)
+		askIdentities(ctx, w, &r)
 	}
 	r.Warnings = judge(&r)
 	switch {

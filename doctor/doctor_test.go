@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/identity"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
@@ -293,19 +295,63 @@ func TestAServerThatDoesNotAnswerEndsTheReport(t *testing.T) {
 	require.ErrorIs(t, kit.Err(Diagnose(t.Context(), c)), lease.ErrClosed)
 }
 
+// Of an identity that two take from each other both are named; of one whose owner was restarted in good order nothing is said.
+func TestAnIdentityThatTwoHaveIsFound(t *testing.T) {
+	for of, start := range map[string]func(*testing.T) redistest.Target{
+		"one server": func(t *testing.T) redistest.Target { return redistest.Start(t) },
+		"cluster":    func(t *testing.T) redistest.Target { return redistest.Cluster(t) },
+	} {
+		t.Run(of, func(t *testing.T) {
+			s := start(t)
+			as := func(of string) *headwaiter.Client {
+				c := kit.Dial(t, s, func(o *headwaiter.Options) { o.Identity = of })
+				identity.Ours(c.ID(), false) // As if it were of another process.
+				return c
+			}
+			looks := kit.Dial(t, s)
+			found := func() []IdentityReport {
+				r := kit.Got(Diagnose(t.Context(), looks))(t)
+				require.NotContains(t, strings.Join(r.Notes, " "), "identit")
+				return r.Identities
+			}
+			as("calm:names:x@h")
+			as("buried@h")
+			_, _, err := looks.Bury(t.Context(), "buried@h", "")
+			require.NoError(t, err)
+			as("buried@h")
+			require.Empty(t, found())
+			older := as("two@h")
+			as("two@h")
+			r := found()
+			require.Len(t, r, 1)
+			require.Equal(t, "two@h", r[0].Identity)
+			require.Less(t, r[0].Apart.Value, takenSoon)
+			require.False(t, r[0].Twice.Known)
+			require.NotEmpty(t, r[0].Who)
+			require.Equal(t, r[0].Who, r[0].BeforeWho)
+			require.ErrorIs(t, kit.Err(fairlock.New(older, "x").Lock(t.Context())), lease.ErrReplaced)
+			r = found()
+			require.Len(t, r, 1)
+			require.True(t, r[0].Twice.Known)
+			require.Equal(t, r[0].Who, r[0].TwiceWho)
+		})
+	}
+}
+
 // Whoever stores reports relies on these names.
 func TestAReportKeepsItsNamesInJSON(t *testing.T) {
 	r := faultless()
 	r.Servers[0].Uptime, r.Servers[0].RoundTrip = known(90*time.Second), known(250*time.Microsecond)
 	r.Servers[0].Settings["timeout"] = "60"
 	r.Servers[0].Replicas = []ReplicaReport{{"127.0.0.1:6380", known("online"), known(time.Second)}}
+	r.Identities = []IdentityReport{{Identity: "unit@h"}}
 	r.Warnings = judge(&r)
 	text := kit.Got(json.Marshal(r))(t)
 	var read map[string]any
 	require.NoError(t, json.Unmarshal(text, &read))
 	names := func(v any) []string { return slices.Sorted(maps.Keys(v.(map[string]any))) }
 	first := func(v any, of string) map[string]any { return v.(map[string]any)[of].([]any)[0].(map[string]any) }
-	assert.Equal(t, []string{"connection_numbers", "default_user_open", "missing", "mode", "notes", "polls", "protocol", "scripts_aside", "servers", "sharded", "skips", "tls", "two_masters", "unfit", "user", "warnings"},
+	assert.Equal(t, []string{"connection_numbers", "default_user_open", "identities", "missing", "mode", "notes", "polls", "protocol", "scripts_aside", "servers", "sharded", "skips", "tls", "two_masters", "unfit", "user", "warnings"},
 		names(read))
 	server := first(read, "servers")
 	assert.Equal(t, []string{
@@ -313,6 +359,7 @@ func TestAReportKeepsItsNamesInJSON(t *testing.T) {
 		"last_save_ok", "master", "master_link_up", "notes", "product", "reachable", "replicas", "role", "round_trip_seconds", "run_id",
 		"settings", "uptime_seconds", "used_memory_bytes", "version",
 	}, names(server))
+	assert.Equal(t, []string{"apart_seconds", "before_who", "identity", "taken_seconds_ago", "twice_seconds_ago", "twice_who", "who"}, names(first(read, "identities")))
 	assert.Equal(t, []string{"remedy", "servers", "setting", "severity", "value", "why"}, names(first(read, "warnings")))
 	assert.Equal(t, 90.0, server["uptime_seconds"])
 	assert.Equal(t, 0.00025, server["round_trip_seconds"])

@@ -60,6 +60,7 @@ func judge(r *Report) []Warning {
 		j.connections(s)
 	}
 	j.clocks()
+	j.identities()
 	rank := []Severity{Danger, Caution, Notice}
 	slices.SortStableFunc(j.warnings, func(a, b Warning) int {
 		return cmp.Compare(slices.Index(rank, a.Severity), slices.Index(rank, b.Severity))

@@ -322,6 +322,26 @@ func TestClocksAreJudgedByWhatIsCertain(t *testing.T) {
 	require.Equal(t, "the clock of 127.0.0.1:6379 is 3.999s ahead of the clock of 127.0.0.1:6380", found[0].Value)
 }
 
+func TestIdentitiesAreJudged(t *testing.T) {
+	with := func(i IdentityReport) func(*Report, *ServerReport) {
+		i.Identity, i.Who = "unit@h", "a@h#1"
+		return func(r *Report, _ *ServerReport) { r.Identities = []IdentityReport{i} }
+	}
+	soon := IdentityReport{Taken: known(time.Minute), Apart: known(1500 * time.Millisecond), BeforeWho: "b@h#2"}
+	twice := IdentityReport{Taken: known(3 * time.Hour), Twice: known(time.Minute), TwiceWho: "c@h#3"}
+	once := twice
+	once.Twice = known(2 * time.Hour)
+	warn(t, []aWarning{
+		{"taken soon after", with(soon), Caution, `identity "unit@h"`, "taken by a@h#1, 1.5s after b@h#2"},
+		{"two live", with(twice), Danger, `identity "unit@h"`, "a@h#1 and c@h#3"},
+		{"two lived long ago", with(once), Caution, `identity "unit@h"`, "a@h#1 and c@h#3"},
+	})
+	r := faultless()
+	soon.Taken = known(2 * time.Hour)
+	r.Identities = []IdentityReport{soon}
+	require.Empty(t, judge(&r), "it goes well since")
+}
+
 func TestOneWarningIsAboutAllThatItHoldsForAndTheWorstComeFirst(t *testing.T) {
 	r := faultless()
 	for i := range r.Servers {

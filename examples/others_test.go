@@ -394,3 +394,19 @@ func TestALockGoesToTheProcessThatReplacesAWorker(t *testing.T) {
 	require.Error(t, second.Wait(), "it says that it was told to end")
 	kit.Release(t, waits.Value(t))
 }
+
+func TestTheNextProcessMendsWhatAKilledOneLeft(t *testing.T) {
+	t.Parallel()
+	s := begin(t, "mend")
+	journal := fairlock.New(s.client(), "journal")
+	s.run(s.start("-takes", "0s"), s.start("-takes", "0s"))
+	killed := s.start("-identity", "unit@host", "-takes", "1h")
+	s.await(3, "^begin$")
+	other := s.start("-takes", "0s")
+	kit.Waiting(t, 1, journal.Inspect)
+	s.signal(syscall.SIGKILL, killed)
+	_ = killed.Wait()
+	s.run(other, s.start("-identity", "unit@host", "-takes", "0s"))
+	require.Len(t, s.said("mended"), 1)
+	require.Equal(t, "begin\nend\nbegin\nend\nbegin\nend, mended, as the hold before has died\nbegin\nend\nbegin\nend\n", string(kit.Got(os.ReadFile(filepath.Join(s.dir, "journal.txt")))(t)))
+}

@@ -90,3 +90,15 @@ func ExampleDeadlocks() {
 	}
 	// Output: a deadlock of 2
 }
+
+// What `headwaiter inspect --identity importer@host7` prints.
+func ExampleFindIdentity() {
+	ctx, clients, end := kit.Ready(1)
+	defer end()
+	_, found, err := inspect.FindIdentity(ctx, clients[0], "importer@host7")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(found) // No client of a day has had it.
+	// Output: false
+}

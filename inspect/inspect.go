@@ -172,14 +172,9 @@ func over(ctx context.Context, names []Listed) error {
 func scanPattern(prefix, pattern string) string {
 	end := strings.IndexAny(pattern, `*?[\`)
 	if end < 0 {
-		return literally(prefix) + ":*:{" + literally(pattern) + "}"
+		return outside.Literally(prefix) + ":*:{" + outside.Literally(pattern) + "}"
 	}
-	return literally(prefix) + ":*:{" + literally(pattern[:end]) + "*}"
-}
-
-// literally takes their meaning from the characters of a pattern.
-func literally(s string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
+	return outside.Literally(prefix) + ":*:{" + outside.Literally(pattern[:end]) + "*}"
 }
 
 // matches reports whether a name matches a pattern, in which a slash is like any other character.

@@ -30,13 +30,24 @@ type Waiter struct {
 	Ticket string
 	Who    string        // name@host#pid; empty if that is not known
 	Wait   time.Duration // since its arrival, less the head start of its priority
+	Incarnation
+}
+
+// An Incarnation is a client with an identity (headwaiter.Options.Identity), as far as the server knows. The zero Incarnation is
+// that of a client without one, or of one that nothing is known of.
+type Incarnation struct {
+	Identity   string
+	Invocation string    // what tells the run of its program from others, if it has said that
+	Taken      time.Time // when the identity was taken, by the clock of this machine; zero if that is not known
+	Replaced   bool      // another client has the identity by now, or a witness has said that this one is dead
 }
 
 // A Holder is a hold as the server knows it.
 type Holder struct {
-	Client  string
-	Ticket  string
-	Who     string // name@host#pid; empty if that is not known
+	Client string
+	Ticket string
+	Who    string // name@host#pid; empty if that is not known
+	Incarnation
 	Permits int64
 	Entries int64 // how many times it was entered, as the last renewal told it
 	Token   uint64

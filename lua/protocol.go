@@ -84,6 +84,22 @@ func LinkKey(prefix, client string, slot uint16) string {
 	return prefix + ":client:{" + slotTags()[slot] + "}:" + client
 }
 
+// Introduction is what a client says of itself: who it is; if it has an identity, then that, and what tells its run from others,
+// each after a line feed.
+func Introduction(who, identity, invocation string) string {
+	if identity == "" {
+		return who
+	}
+	return who + "\n" + identity + "\n" + invocation
+}
+
+// Introduced reads what a client has said of itself.
+func Introduced(text string) (who, identity, invocation string) {
+	who, rest, _ := strings.Cut(text, "\n")
+	identity, invocation, _ = strings.Cut(rest, "\n")
+	return who, identity, invocation
+}
+
 // ClientKey is the key that says who a client is, for operators.
 func ClientKey(prefix, client string) string { return prefix + ":client:" + client }
 

@@ -64,7 +64,7 @@ const (
 	Asked         Moment = iota + 1 // a call begins
 	Queued                          // it has a place in the queue: Place, Waiting
 	WaitedLong                      // it has waited for longer than Options.WaitedTooLong: Place, Waited, Count as of HeldLong
-	Granted                         // it holds: Token, Waited, Note
+	Granted                         // it holds: Token, Waited, Note, Previous
 	Entered                         // it has entered a hold of its owner
 	Passed                          // the event that it waited for has come: Waited
 	Failed                          // it ended without: Err, Waited
@@ -125,7 +125,10 @@ type Observation struct {
 	Count   int
 	Note    string // what the holder before had the grant carry
 	Who     string // the holder, as operators see it: name@host#pid
-	Err     error
+	// Previous is how the hold before ended that its owner did not give back: expired, died, forced, stalled or forgotten. It is
+	// empty of any other, and where nothing is known of it.
+	Previous string
+	Err      error
 }
 
 // Observers returns an observer that tells several, in their order. Nil ones are left out. The note of the first

@@ -122,7 +122,7 @@ func tellAll(ctx context.Context, w *wait, h *hold, now time.Time) {
 	h.teller = t.teller
 	t.teller.Asked(ctx)
 	t.teller.Queued(1, 1)
-	t.teller.Granted(ctx, 1, time.Second, "")
+	t.teller.Granted(ctx, 1, time.Second, "", "")
 	t.teller.Tell(observe.Observation{Moment: observe.Renewed, Token: h.Token, Margin: time.Second})
 	h.teller.Holds(h.UseToken, time.Second)
 	h.tellLost(nil)

@@ -16,6 +16,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/outside"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
 )
 
@@ -72,7 +73,8 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 		opts: o, who: names.Who(o.Name), born: time.Now(), entries: make(map[string]use), gone: make(chan struct{}),
 	}
 	c.notifier = notify.New(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, c.who)
-	w.Who, w.Hear, w.Flush, w.Requests = c.who, c.onMessage, c.flush, c.notifier.Requests("redis")
+	w.Who = lua.Introduction(c.who, o.Identity, o.Invocation)
+	w.Hear, w.Flush, w.Requests = c.onMessage, c.flush, c.notifier.Requests("redis")
 	w.Copied = c.copied
 	w.TwoMasters = func(err error) {
 		c.stats.TwoMasters.Add(1)

@@ -275,7 +275,7 @@ func (u *lent) pass(x *turn, to *claim, note string) *lease.Lease {
 	ctx, waited := to.ctx, u.Since.Sub(to.begun)
 	if t := to.ticket; t != nil {
 		u.teller = t.teller
-		ctx = u.teller.Granted(ctx, u.UseToken, waited, note)
+		ctx = u.teller.Granted(ctx, u.UseToken, waited, note, "")
 	}
 	u.remind(x.Now)
 	u.ticket.entry.client.stats.Granted.Add(1)

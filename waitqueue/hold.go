@@ -70,7 +70,7 @@ func (w *wait) takeLocked(x *turn) *lease.Lease {
 	e.lock.Take(&x.Input, &t.Ticket, &h.Hold, h.leases())
 	e.act.Lock()
 	defer e.act.Unlock()
-	l := h.grant(h.teller.Granted(w.ctx, g.Token, waited, g.Note), &h.first, t.queue, waited)
+	l := h.grant(h.teller.Granted(w.ctx, g.Token, waited, g.Note, g.Before), &h.first, t.queue, waited)
 	h.entry.Target, t.hold = h, h
 	e.client.stats.Granted.Add(1)
 	h.remind(x.Now)

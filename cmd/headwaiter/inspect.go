@@ -19,8 +19,9 @@ import (
 // inspection is one call of inspect.
 type inspection struct {
 	lookout
-	kind string
-	json bool
+	kind     string
+	identity string
+	json     bool
 }
 
 func newInspect() *cobra.Command {
@@ -31,18 +32,23 @@ func newInspect() *cobra.Command {
 		Long:  inspectHelp,
 		Example: `  headwaiter inspect orders:42
   headwaiter inspect nightly --kind election
+  headwaiter inspect --identity importer@host7
   headwaiter inspect orders:42 --json | jq -r '.[0].holders[0] | "\(.host) \(.pid)"'`,
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return fail(exitUsage, "inspect: %d names, need one; see headwaiter inspect --help", len(args))
+			if cmd.Flags().Changed("identity") && len(args) == 0 && i.kind == "" {
+				return i.runIdentity(cmd.OutOrStdout())
+			}
+			if len(args) != 1 || i.identity != "" {
+				return fail(exitUsage, "inspect: %d names, need one name or one --identity; see headwaiter inspect --help", len(args))
 			}
 			return i.run(cmd.OutOrStdout(), args[0])
 		},
 	}
 	i.flags(cmd.Flags())
 	kindFlag(cmd, &i.kind)
+	cmd.Flags().StringVar(&i.identity, "identity", "", "show who has this identity, in place of a name")
 	cmd.Flags().BoolVar(&i.json, "json", false, "print JSON instead of text")
 	return cmd
 }
@@ -54,9 +60,13 @@ machine's clock, with the date from a day on. Locks of all kinds with that name 
 It takes no place in any order and changes nothing.
 
 A client says who it is when it connects, and every 20 s while it uses a name. Where that
-is not known, there is the id of the client alone.
+is not known, there is the id of the client alone. With an identity (see headwaiter bury)
+it also says which, since when it has it, and which run of its program it is.
 
-JSON is a list with an object for each kind. Times are in seconds.
+--identity shows that of an identity, from whom it was taken, and the names that its
+client uses.
+
+JSON is a list with an object for each kind, of an identity one object. Times are in seconds.
 
 Exit codes:
   0       it is shown, held or not

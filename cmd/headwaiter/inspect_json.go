@@ -28,11 +28,12 @@ type (
 		Suspects []string     `json:"suspects"`
 	}
 	holderJSON struct {
-		Client  string  `json:"client"`
-		Who     string  `json:"who"` // name@host#pid; empty if that is not known
-		Program string  `json:"program"`
-		Host    string  `json:"host"`
-		PID     int     `json:"pid"`
+		Client  string `json:"client"`
+		Who     string `json:"who"` // name@host#pid; empty if that is not known
+		Program string `json:"program"`
+		Host    string `json:"host"`
+		PID     int    `json:"pid"`
+		incarnationJSON
 		Since   float64 `json:"held_seconds"`
 		Left    float64 `json:"lease_left_seconds"`
 		Token   uint64  `json:"token"`
@@ -45,14 +46,22 @@ type (
 		Wants   bool    `json:"wants_to_be_told,omitempty"` // when somebody waits
 	}
 	waiterJSON struct {
-		Place   int     `json:"place"`
-		Client  string  `json:"client"`
-		Who     string  `json:"who"` // name@host#pid; empty if that is not known
-		Program string  `json:"program"`
-		Host    string  `json:"host"`
-		PID     int     `json:"pid"`
-		Wait    float64 `json:"wait_seconds"`
-		Ticket  string  `json:"ticket"`
+		Place   int    `json:"place"`
+		Client  string `json:"client"`
+		Who     string `json:"who"` // name@host#pid; empty if that is not known
+		Program string `json:"program"`
+		Host    string `json:"host"`
+		PID     int    `json:"pid"`
+		incarnationJSON
+		Wait   float64 `json:"wait_seconds"`
+		Ticket string  `json:"ticket"`
+	}
+	// incarnationJSON is which incarnation of its identity a client is; nothing of a client without one.
+	incarnationJSON struct {
+		Identity   string  `json:"identity,omitempty"`
+		Invocation string  `json:"invocation,omitempty"`
+		Taken      float64 `json:"identity_seconds,omitempty"`  // since it took the identity; 0 if that is not known
+		Replaced   bool    `json:"identity_replaced,omitempty"` // the client has the identity no more
 	}
 )
 
@@ -77,7 +86,7 @@ func toJSON(n inspect.Listed, who words.Roll) nameJSON {
 		name, host, pid := words.Parts(known)
 		told.Queue = append(told.Queue, waiterJSON{
 			Place: place + 1, Client: w.Client, Who: known, Program: name, Host: host, PID: pid,
-			Wait: seconds(w.Wait), Ticket: w.Ticket,
+			incarnationJSON: incarnationToJSON(w.Incarnation), Wait: seconds(w.Wait), Ticket: w.Ticket,
 		})
 	}
 	return told
@@ -87,10 +96,18 @@ func holderToJSON(h lease.Holder, who words.Roll) holderJSON {
 	known := who.Who(h.Client, h.Who)
 	name, host, pid := words.Parts(known)
 	return holderJSON{
-		Client: h.Client, Who: known, Program: name, Host: host, PID: pid,
+		Client: h.Client, Who: known, Program: name, Host: host, PID: pid, incarnationJSON: incarnationToJSON(h.Incarnation),
 		Since: seconds(time.Since(h.Since)), Left: seconds(h.Left),
 		Token: h.Token, Permits: h.Permits, Entries: h.Entries, Ticket: h.Ticket, Transit: h.InTransit, Rests: h.Rests, Idle: h.Idle, Wants: h.Wants,
 	}
+}
+
+func incarnationToJSON(i lease.Incarnation) incarnationJSON {
+	told := incarnationJSON{Identity: i.Identity, Invocation: i.Invocation, Replaced: i.Replaced}
+	if !i.Taken.IsZero() {
+		told.Taken = seconds(time.Since(i.Taken))
+	}
+	return told
 }
 
 // seconds keeps of a span what the server's clock can tell.

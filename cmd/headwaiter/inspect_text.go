@@ -83,6 +83,9 @@ func heldBy(n inspect.Listed, who words.Roll) (lines []string) {
 		fact("holder", "not known")
 	}
 	fact("client", "%s", h.Client)
+	if as := words.Incarnation(h.Incarnation, time.Now()); as != "" {
+		fact("identity", "%s", as)
+	}
 	if h.InTransit {
 		fact("transit", "%s", "handed over by this client, and not adopted yet: it is nobody's")
 	}
@@ -131,7 +134,19 @@ func holders(n inspect.Listed, who words.Roll) table {
 		if !party {
 			cells = append(cells, fmt.Sprint(h.Token))
 		}
-		t = append(t, append(cells, h.Client))
+		t = append(t, append(cells, h.Client, words.Incarnation(h.Incarnation, now)))
+	}
+	return t.withIdentities()
+}
+
+// withIdentities is a table whose last cells tell of identities: without them, if there are none.
+func (t table) withIdentities() table {
+	for i, cells := range t[1:] {
+		if cells[len(cells)-1] != "" {
+			t[0] = append(t[0], "IDENTITY")
+			return t
+		}
+		t[i+1] = cells[:len(cells)-1]
 	}
 	return t
 }
@@ -150,9 +165,9 @@ func waiters(i lease.Info, who words.Roll, seen time.Time) table {
 	t := table{{"PLACE", "SINCE", "FOR", "NAME", "HOST", "PROCESS", "CLIENT"}}
 	for place, w := range i.Queue {
 		cells := append([]string{fmt.Sprint(place + 1), words.Clock(seen.Add(-w.Wait), seen), words.Ago(w.Wait)}, known(who.Who(w.Client, w.Who))...)
-		t = append(t, append(cells, w.Client))
+		t = append(t, append(cells, w.Client, words.Incarnation(w.Incarnation, seen)))
 	}
-	return t
+	return t.withIdentities()
 }
 
 // indent moves a table to the right.

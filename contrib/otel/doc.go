@@ -27,7 +27,8 @@
 //
 // Attributes: headwaiter.kind (lock, semaphore, …), .name, .ticket; .outcome of a wait (granted, entered, passed,
 // busy, full, timeout, cancelled, closed, replicas, other) and of a hold (released, handed_over, or the cause of the loss:
-// expired, forced, replaced, forgotten, max_hold, stalled, closed; unconfirmed and unwoken where a release did not go well); .token of a hold.
+// expired, forced, replaced, forgotten, max_hold, stalled, closed; unconfirmed and unwoken where a release did not go well); .token of a hold, and
+// .previous, how the hold before ended, if its owner did not give it back (expired, died, forced, stalled, forgotten).
 //
 // Events: "queued" (headwaiter.place, .waiting), "renewed" (.margin: seconds that were left), "renewal failed" (.margin,
 // error.type, error.message), "held for long" (.held, .holder; see [headwaiter.Options].HeldTooLong), "wanted" (.held).

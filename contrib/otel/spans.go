@@ -33,6 +33,7 @@ const (
 	heldKey     = attribute.Key("headwaiter.held")
 	holderKey   = attribute.Key("headwaiter.holder")
 	relationKey = attribute.Key("headwaiter.relation")
+	previousKey = attribute.Key("headwaiter.previous")
 	errorKey    = attribute.Key("error.type")
 	messageKey  = attribute.Key("error.message")
 )
@@ -60,6 +61,9 @@ func (t *Tracer) startHold(c *call, o *observe.Observation) trace.Span {
 	_, span := t.start(c.home, holdSpan, o)
 	if span.IsRecording() {
 		span.SetAttributes(tokenKey.Int64(int64(o.Token)))
+		if o.Previous != "" {
+			span.SetAttributes(previousKey.String(o.Previous))
+		}
 	}
 	return span
 }

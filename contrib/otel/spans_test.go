@@ -301,6 +301,27 @@ func TestTheSpanOfAHoldSaysWhyItWasLost(t *testing.T) {
 	}
 }
 
+// Work may be left half done where the hold before was not given back: the span of the hold says so.
+func TestTheSpanOfAHoldSaysHowTheOneBeforeEnded(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		r := record()
+		m := fairlock.New(kit.Dial(t, s, r.observed(t)), kit.Name(t))
+		l := kit.Got(m.Lock(t.Context()))(t)
+		require.NoError(t, kit.Err(m.ForceRelease(t.Context(), 0)))
+		require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
+		for range 2 {
+			kit.Release(t, kit.Got(m.Lock(t.Context()))(t))
+		}
+		synctest.Wait() // The observer is told just after.
+		var told []string
+		for _, h := range r.ended(hold) {
+			told = append(told, attr(h.Attributes(), "headwaiter.previous"))
+		}
+		require.Equal(t, []string{"", "forced", ""}, told)
+		r.allEnd(t)
+	})
+}
+
 func TestWhatHoldsNothingHasAWaitAlone(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		r := record()

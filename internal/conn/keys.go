@@ -35,10 +35,11 @@ func (c *Servers) Masters(ctx context.Context) ([]*Node, error) {
 	return nodes, nil
 }
 
-// Field returns a field of each of some hashes, for people to read. It asks all nodes at the same time and waits for
-// [SlowAnswer] at most. A node that is silent has nothing, and holds up none of the others.
-func (c *Servers) Field(ctx context.Context, keys []string, field string) []string {
-	values := make([]string, len(keys))
+// Fields returns fields of each of some hashes, for people to read: of each hash as many, or none if there was no answer. It
+// asks all nodes at the same time and waits for [SlowAnswer] at most. A node that is silent has nothing, and holds up none of
+// the others.
+func (c *Servers) Fields(ctx context.Context, keys []string, fields ...string) [][]string {
+	values := make([][]string, len(keys))
 	batches := make(map[*Node][]int)
 	for i, key := range keys {
 		n := c.routes.of(key)
@@ -49,10 +50,10 @@ func (c *Servers) Field(ctx context.Context, keys []string, field string) []stri
 	var all sync.WaitGroup
 	for _, batch := range batches {
 		all.Go(func() {
-			answers, _ := InBackground(ctx, c, func() ([]rueidis.RedisResult, error) { return c.fields(keys, batch, field), nil })
+			answers, _ := InBackground(ctx, c, func() ([]rueidis.RedisResult, error) { return c.fields(keys, batch, fields), nil })
 			for j, res := range answers {
-				if text, err := res.ToString(); err == nil { // Else it is the text of the error.
-					values[batch[j]] = text
+				if texts, err := res.AsStrSlice(); err == nil {
+					values[batch[j]] = texts
 				}
 			}
 		})
@@ -61,15 +62,15 @@ func (c *Servers) Field(ctx context.Context, keys []string, field string) []stri
 	return values
 }
 
-// fields asks one node for a field of some of the hashes.
-func (c *Servers) fields(keys []string, which []int, field string) []rueidis.RedisResult {
+// fields asks one node for fields of some of the hashes.
+func (c *Servers) fields(keys []string, which []int, fields []string) []rueidis.RedisResult {
 	if !c.flights.begin() {
 		return nil
 	}
 	defer c.flights.end()
 	cmds := make([]rueidis.Completed, len(which))
 	for j, i := range which {
-		cmds[j] = c.commands.B().Hget().Key(keys[i]).Field(field).Build()
+		cmds[j] = c.commands.B().Hmget().Key(keys[i]).Field(fields...).Build()
 	}
 	ctx, cancel := context.WithTimeout(c.Patient, AnswerTime) // Else rueidis tries again for as long as the node is silent.
 	defer cancel()

@@ -141,7 +141,7 @@ func Hold(ctx context.Context, how keeper.Terms) (context.Context, keeper.Terms)
 		return ctx, how // Nobody looks, or the context is another hold's.
 	}
 	c.silence()
-	ctx = c.Granted(ctx, how.Token, how.Waited, "")
+	ctx = c.Granted(ctx, how.Token, how.Waited, "", "")
 	c.token, c.begun = how.Token, time.Now()
 	c.lasts(func(held time.Duration) (time.Duration, bool) { return c.Holds(c.token, held) })
 	release, unlock := how.Release, how.Unlock

@@ -159,6 +159,9 @@ func (l *logger) record(e logged) {
 		}
 	case observe.Granted, observe.Failed, observe.Passed:
 		r.AddAttrs(slog.Duration("waited", o.Waited))
+		if o.Previous != "" && o.Moment == observe.Granted {
+			r.AddAttrs(slog.String("previous", o.Previous))
+		}
 	case observe.Wanted, observe.Released, observe.HandedOver, observe.Lost:
 		r.AddAttrs(slog.Duration("held", o.Held))
 	case observe.WaitedLong:

@@ -86,7 +86,7 @@ func TestEachMomentHasItsLevelAndItsFields(t *testing.T) {
 	failure := errors.New("failure")
 	full := observe.Observation{
 		Kind: "lock", Name: "name", Ticket: "ticket", Token: 7, Place: 1, Waiting: 2, Waited: 3, Held: 4, Margin: 5, Count: 6,
-		Note: "note", Who: "who",
+		Note: "note", Who: "who", Previous: "died",
 	}
 	for moment, want := range map[observe.Moment]struct {
 		level  slog.Level
@@ -95,7 +95,7 @@ func TestEachMomentHasItsLevelAndItsFields(t *testing.T) {
 		observe.Asked:         {slog.LevelDebug, nil},
 		observe.Queued:        {slog.LevelDebug, []string{"place", "waiting"}},
 		observe.WaitedLong:    {slog.LevelInfo, []string{"place", "waited"}},
-		observe.Granted:       {slog.LevelDebug, []string{"waited"}},
+		observe.Granted:       {slog.LevelDebug, []string{"waited", "previous"}},
 		observe.Entered:       {slog.LevelDebug, nil},
 		observe.Passed:        {slog.LevelDebug, []string{"waited"}},
 		observe.Failed:        {slog.LevelDebug, []string{"waited"}},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/headwaiter/headwaiter/lease"
@@ -71,12 +72,16 @@ func (t *Teller) Queued(place, waiting int) {
 	}
 }
 
-// Granted tells of a hold that is about to be made, and returns the context to make it with.
-func (t *Teller) Granted(ctx context.Context, token uint64, waited time.Duration, note string) context.Context {
+// Granted tells of a hold that is about to be made, and returns the context to make it with. before is how the one before ended,
+// as a grant has it.
+func (t *Teller) Granted(ctx context.Context, token uint64, waited time.Duration, note, before string) context.Context {
 	if t == nil {
 		return ctx
 	}
 	o := observe.Observation{Moment: observe.Granted, Token: token, Waited: waited, Note: note}
+	if how, _, _ := strings.Cut(before, ":"); how != "unknown" && how != "handed" {
+		o.Previous = how
+	}
 	if t.notifier.tracer != nil {
 		t.traced(o, observe.Tracer.Hold)
 		ctx = t.ctx

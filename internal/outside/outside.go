@@ -183,41 +183,6 @@ func (w Wiring) InspectAll(ctx context.Context, names []Name, tickets int) ([]le
 	return infos, errs
 }
 
-// Name adds to inspections who the clients are that hold and wait, where that is known.
-func (w Wiring) Name(ctx context.Context, infos ...lease.Info) {
-	who := map[string]string{}
-	var clients, keys []string
-	each := func(visit func(client string, who *string)) {
-		for _, info := range infos {
-			for i := range info.Holders {
-				visit(info.Holders[i].Client, &info.Holders[i].Who)
-			}
-			for i := range info.Queue {
-				visit(info.Queue[i].Client, &info.Queue[i].Who)
-			}
-		}
-	}
-	each(func(client string, known *string) {
-		if _, asked := who[client]; *known == "" && !asked && client != "" {
-			who[client] = ""
-			clients, keys = append(clients, client), append(keys, lua.ClientKey(w.Prefix, client))
-		}
-	})
-	for i, name := range w.servers.Field(ctx, keys, "who") {
-		who[clients[i]] = name
-	}
-	each(func(client string, known *string) {
-		if *known == "" {
-			*known = who[client]
-		}
-	})
-	for i := range infos {
-		if infos[i].Held {
-			infos[i].Holder = infos[i].Holders[0]
-		}
-	}
-}
-
 // Took gets an answer to a request, and the token that it tells of.
 type Took = func(n *conn.Node, a conn.Attempt, r wire.Head, token uint64)
 
@@ -307,6 +272,11 @@ func (w Wiring) Scan(ctx context.Context, match string) iter.Seq2[[]string, erro
 			}
 		}
 	}
+}
+
+// Literally takes their meaning from the characters of a pattern.
+func Literally(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
 }
 
 // Dial connects to one server, with what the client's own connections were made with. The caller ends it. It ends by

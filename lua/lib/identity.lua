@@ -1,8 +1,10 @@
 -- lib/identity: who has an identity, and who had it before.
 --
 -- The hash has the present client and its incarnation, which is the server's time when it took the identity, in µs, above
--- all before; what else it said; and in "older" the clients that had the identity before and are not buried yet at all names,
--- each followed by a blank.
+-- all before; what else it said; in "older" the clients that had the identity before and are not buried yet at all names,
+-- with blanks between. For operators, "before" has the client from which it was taken, with its incarnation, unless a witness
+-- had said that it is dead; "twice" has an earlier client that has asked since, with the time of that: both live. Each is empty,
+-- or "µs:name@host#pid".
 -- @include lib/base.lua
 
 local identity = {}
@@ -37,8 +39,14 @@ end
 -- give makes a client the present one. The one before is to be buried.
 function identity.give(key, before, older, client, incarnation, who, invocation)
   identity.keep(key)
-  if before and before ~= '' then older[#older + 1] = before end
-  redis.call('HSET', key, 'client', client, 'incarnation', base.int(incarnation), 'who', who, 'invocation', invocation)
+  local from = ''
+  if before and before ~= '' then
+    older[#older + 1] = before
+    local h = redis.call('HMGET', key, 'incarnation', 'who')
+    from = client ~= '' and (h[1] or '0') .. ':' .. (h[2] or '') or ''
+  end
+  redis.call('HSET', key, 'client', client, 'incarnation', base.int(incarnation), 'who', who, 'invocation', invocation,
+    'before', from, 'twice', '')
   older = identity.bury(key, older, client)
   identity.keep(key)
   return older

@@ -22,7 +22,8 @@ func rowOf(h lease.Holder, who words.Roll) holderRow {
 	program, host, pid := words.Parts(known)
 	row := holderRow{
 		Who: tell(known), Program: tell(program), Host: tell(host), PID: pid, Client: tell(h.Client), Token: h.Token,
-		Permits: h.Permits, Entries: h.Entries, Held: spanSince(h.Since, time.Now()), Left: words.Ago(h.Left),
+		Identity: tell(words.Incarnation(h.Incarnation, time.Now())),
+		Permits:  h.Permits, Entries: h.Entries, Held: spanSince(h.Since, time.Now()), Left: words.Ago(h.Left),
 		Gone: h.Left <= 0, LeftMS: max(h.Left, 0).Milliseconds(), LeaseMS: wire.TicketLease(h.Ticket).Milliseconds(),
 	}
 	if row.Gone {

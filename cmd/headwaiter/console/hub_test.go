@@ -155,6 +155,31 @@ func TestAPageIsToldOfEachHandOff(t *testing.T) {
 	})
 }
 
+// A page says which incarnation of its identity holds or waits, and how the hold before ended if it was not released.
+func TestAPageShowsIdentitiesAndHowTheHoldBeforeEnded(t *testing.T) {
+	s := kit.Start(t)
+	as := func(identity string) *headwaiter.Client {
+		return kit.Dial(t, s, func(o *headwaiter.Options) { o.Identity, o.Invocation = identity, "<7>" })
+	}
+	looks, a, w := kit.Dial(t, s), as("unit<a>"), as("unit<w>")
+	m := fairlock.New(looks, "orders")
+	kit.Release(t, kit.Got(m.Lock(t.Context()))(t))
+	b := opened(t, kit.Dial(t, s))
+	require.NoError(t, kit.Err(fairlock.New(as("dead"), "orders").Lock(t.Context())))
+	require.NotContains(t, b.page(t, "/name?kind=lock&name=orders"), "The hold before")
+	_, _, err := looks.Bury(t.Context(), "dead", "")
+	require.NoError(t, err)
+	require.NoError(t, kit.Err(fairlock.New(a, "orders").Lock(t.Context())))
+	kit.Joins(t, 1, fairlock.New(w, "orders").Lock, m.Inspect)
+	page := ""
+	kit.Eventually(t, "the page to show both", func() bool {
+		page = b.page(t, "/name?kind=lock&name=orders")
+		return strings.Contains(page, "unit&lt;w&gt;, run &lt;7&gt;, since ")
+	})
+	require.Contains(t, page, "unit&lt;a&gt;, run &lt;7&gt;, since ")
+	require.Contains(t, page, "The hold before was not released: died, token ")
+}
+
 func TestATimelineBeginsWithWhatTheLockHasKept(t *testing.T) {
 	kit.BubbleOne(t, func(t *testing.T, s *redistest.Embedded, c *headwaiter.Client) {
 		m := fairlock.New(c, "orders", fairlock.WithHistory(5))

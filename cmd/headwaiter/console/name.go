@@ -8,6 +8,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/inspect"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -28,6 +29,7 @@ type namePage struct {
 	Gathering    bool // it is a latch or a barrier: nothing is handed on
 	Several      bool
 	LastToken    uint64
+	Previous     string // how the hold before ended, if not as it should
 	Holders      []holderRow
 	MoreHolders  bool
 	Waiting      int
@@ -40,21 +42,21 @@ type namePage struct {
 }
 
 type holderRow struct {
-	Who, Program, Host, Client told
-	PID                        int
-	Token                      uint64
-	Permits, Entries           int64
-	Held                       *span
-	Left                       string
-	LeftMS, LeaseMS            int64
-	Gone                       bool // its lease has run out
-	Release                    string
+	Who, Program, Host, Client, Identity told
+	PID                                  int
+	Token                                uint64
+	Permits, Entries                     int64
+	Held                                 *span
+	Left                                 string
+	LeftMS, LeaseMS                      int64
+	Gone                                 bool // its lease has run out
+	Release                              string
 }
 
 type waiterRow struct {
-	Place       int
-	Who, Client told
-	Waits       *span
+	Place                 int
+	Who, Client, Identity told
+	Waits                 *span
 }
 
 // name is the page of a name.
@@ -190,6 +192,9 @@ func (w *watch) page(now time.Time, release bool) namePage {
 	if p.Gathering || p.Several && w.info.Held {
 		p.Summary = tell(words.Summary(inspect.Listed{Kind: w.kind, Name: w.name, Info: w.info}, w.who))
 	}
+	if b := w.info.Previous; !b.Orderly() && b.Kind != lease.Unknown {
+		p.Previous = b.String()
+	}
 	for _, h := range w.info.Holders {
 		row := rowOf(h, w.who)
 		if p.ReleaseAllow {
@@ -198,7 +203,9 @@ func (w *watch) page(now time.Time, release bool) namePage {
 		p.Holders = append(p.Holders, row)
 	}
 	for i, q := range w.info.Queue {
-		p.Queue = append(p.Queue, waiterRow{i + 1, tell(w.who.Who(q.Client, q.Who)), tell(q.Client), spanSince(w.seen.Add(-q.Wait), now)})
+		p.Queue = append(p.Queue, waiterRow{
+			i + 1, tell(w.who.Who(q.Client, q.Who)), tell(q.Client), tell(words.Incarnation(q.Incarnation, now)), spanSince(w.seen.Add(-q.Wait), now),
+		})
 	}
 	for _, s := range w.info.Suspects {
 		p.Suspects = append(p.Suspects, tell(s))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -51,4 +52,19 @@ func Parts(who string) (name, host string, pid int) {
 	host, number, _ := strings.Cut(rest, "#")
 	_, _ = fmt.Sscan(number, &pid)
 	return name, host, pid
+}
+
+// Incarnation says which incarnation of its identity a client is; it is empty for a client without one.
+func Incarnation(i lease.Incarnation, now time.Time) string {
+	text := i.Identity
+	if i.Invocation != "" {
+		text += ", run " + i.Invocation
+	}
+	switch {
+	case i.Replaced:
+		text += ", and this client has it no more"
+	case !i.Taken.IsZero():
+		text += ", " + Since(i.Taken, now)
+	}
+	return text
 }

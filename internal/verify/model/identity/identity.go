@@ -26,7 +26,8 @@ type Identity struct {
 	Who         string
 	Invocation  string
 	Older       []string // that are to be buried
-	Twice       string   // when a client asked that had been replaced, and who it was
+	Before      string   // the client from which it was taken, if no witness had said that it is dead: incarnation:who
+	Twice       string   // when a client asked that had been replaced by this incarnation, and who it was
 	Ends        int64
 
 	Names map[string]*Names // by client
@@ -65,12 +66,10 @@ func (i *Identity) State(now int64, clients []string) stage.State {
 	if i.Known {
 		hash = map[string]string{
 			"client": i.Client, "incarnation": stage.Decimal(i.Incarnation), "who": i.Who, "invocation": i.Invocation,
+			"before": i.Before, "twice": i.Twice,
 		}
 		if len(i.Older) > 0 {
 			hash["older"] = strings.Join(i.Older, " ")
-		}
-		if i.Twice != "" {
-			hash["twice"] = i.Twice
 		}
 	}
 	s := stage.State{stage.Fields(hash, i.Ends, now)}
@@ -82,8 +81,12 @@ func (i *Identity) State(now int64, clients []string) stage.State {
 
 // give makes a client the present one. The one before is to be buried.
 func (i *Identity) give(client string, incarnation int64, who, invocation string, now int64) {
+	i.Before, i.Twice = "", ""
 	if i.Client != "" {
 		i.Older = append(i.Older, i.Client)
+		if client != "" {
+			i.Before = stage.Decimal(i.Incarnation) + ":" + i.Who
+		}
 	}
 	i.Known, i.Client, i.Incarnation, i.Who, i.Invocation, i.Ends = true, client, incarnation, who, invocation, now+lasts
 	i.bury(client)

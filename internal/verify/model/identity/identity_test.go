@@ -137,7 +137,7 @@ func (p *player) step(s step) error {
 }
 
 func (p *player) raise(s step) error {
-	r := lua.Incarnate{Client: clients[s.client], Who: "who", Invocation: runs[s.choice%len(runs)]}
+	r := lua.Incarnate{Client: clients[s.client], Who: "who-" + clients[s.client], Invocation: runs[s.choice%len(runs)]}
 	if s.op == opWitness {
 		r.Client, r.Who = "", ""
 	} else if s.choice >= 128 {
@@ -174,7 +174,7 @@ func (p *player) raise(s step) error {
 
 func (p *player) confirm(s step) error {
 	r := Confirmation{
-		Client: clients[s.client], Incarnation: max(p.last[clients[s.client]], 1), Who: "who", Invocation: runs[s.choice%len(runs)],
+		Client: clients[s.client], Incarnation: max(p.last[clients[s.client]], 1), Who: "who-" + clients[s.client], Invocation: runs[s.choice%len(runs)],
 		Enter: map[string]int64{}, Remove: map[string]int64{},
 	}
 	for n := range s.choice >> 4 & 3 {
