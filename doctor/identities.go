@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -72,18 +73,24 @@ func askIdentities(ctx context.Context, w waitqueue.Wiring, r *Report) {
 func (j *judgement) identities() {
 	const remedy = "a name that the platform gives to one process at a time: docs/when-a-holder-dies.md lists them"
 	for _, i := range j.report.Identities {
-		setting := fmt.Sprintf("identity %.80q", i.Identity)
+		setting, who := "identity "+word(i.Identity), word(i.Who)
 		switch {
 		case i.Twice.Known:
 			severity := Caution
 			if i.Twice.Value < takenLately {
 				severity = Danger
 			}
-			j.add(severity, nil, setting, fmt.Sprintf("%s and %s", i.Who, i.TwiceWho),
+			j.add(severity, nil, setting, who+" and "+word(i.TwiceWho),
 				"Both lived at the same time. The later one has ended what the other one held; until that lease was over, both may have held.", remedy)
 		case i.Taken.Value < takenLately:
-			j.add(Caution, nil, setting, fmt.Sprintf("taken by %s, %v after %s", i.Who, i.Apart.Value.Round(time.Millisecond), i.BeforeWho),
+			j.add(Caution, nil, setting, fmt.Sprintf("taken by %s, %v after %s", who, i.Apart.Value.Round(time.Millisecond), word(i.BeforeWho)),
 				"Either a process ends again and again soon after its start, or two have the identity and take it from each other.", remedy)
 		}
 	}
+}
+
+// word is a text of others as one word, whose parts do not begin a line.
+func word(text string) string {
+	text = fmt.Sprintf("%.80q", text)
+	return strings.ReplaceAll(text[1:len(text)-1], " ", `\x20`)
 }

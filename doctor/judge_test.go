@@ -324,7 +324,7 @@ func TestClocksAreJudgedByWhatIsCertain(t *testing.T) {
 
 func TestIdentitiesAreJudged(t *testing.T) {
 	with := func(i IdentityReport) func(*Report, *ServerReport) {
-		i.Identity, i.Who = "unit@h", "a@h#1"
+		i.Identity, i.Who = "unit @h", "a@h#1"
 		return func(r *Report, _ *ServerReport) { r.Identities = []IdentityReport{i} }
 	}
 	soon := IdentityReport{Taken: known(time.Minute), Apart: known(1500 * time.Millisecond), BeforeWho: "b@h#2"}
@@ -332,9 +332,9 @@ func TestIdentitiesAreJudged(t *testing.T) {
 	once := twice
 	once.Twice = known(2 * time.Hour)
 	warn(t, []aWarning{
-		{"taken soon after", with(soon), Caution, `identity "unit@h"`, "taken by a@h#1, 1.5s after b@h#2"},
-		{"two live", with(twice), Danger, `identity "unit@h"`, "a@h#1 and c@h#3"},
-		{"two lived long ago", with(once), Caution, `identity "unit@h"`, "a@h#1 and c@h#3"},
+		{"taken soon after", with(soon), Caution, `identity unit\x20@h`, "taken by a@h#1, 1.5s after b@h#2"},
+		{"two live", with(twice), Danger, `identity unit\x20@h`, "a@h#1 and c@h#3"},
+		{"two lived long ago", with(once), Caution, `identity unit\x20@h`, "a@h#1 and c@h#3"},
 	})
 	r := faultless()
 	soon.Taken = known(2 * time.Hour)

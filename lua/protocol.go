@@ -85,18 +85,18 @@ func LinkKey(prefix, client string, slot uint16) string {
 }
 
 // Introduction is what a client says of itself: who it is; if it has an identity, then that, and what tells its run from others,
-// each after a line feed.
+// each after a unit separator.
 func Introduction(who, identity, invocation string) string {
 	if identity == "" {
 		return who
 	}
-	return who + "\n" + identity + "\n" + invocation
+	return who + "\x1f" + identity + "\x1f" + invocation
 }
 
 // Introduced reads what a client has said of itself.
 func Introduced(text string) (who, identity, invocation string) {
-	who, rest, _ := strings.Cut(text, "\n")
-	identity, invocation, _ = strings.Cut(rest, "\n")
+	who, rest, _ := strings.Cut(text, "\x1f")
+	identity, invocation, _ = strings.Cut(rest, "\x1f")
 	return who, identity, invocation
 }
 

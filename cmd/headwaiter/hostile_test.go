@@ -21,6 +21,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/tty"
+	"github.com/headwaiter/headwaiter/lua"
 )
 
 // hostile is what somebody with the rights of those that use locks may have said of itself, or called a lock.
@@ -44,7 +45,10 @@ func besieged(t *testing.T) *redistest.Server {
 		key := "headwaiter:lock:{" + name + "}"
 		s.Do("HSET", key, "owner", client+":1:x:1:3600000000:2000000", "until", "9000000000000000",
 			"token", "7", "since", "7:1000000", "phase", "held", "version", "3")
-		s.Do("HSET", "headwaiter:client:"+client, "who", hostile+"@"+hostile+"#1")
+		s.Do("HSET", "headwaiter:client:"+client, "who", lua.Introduction(hostile+"@"+hostile+"#1", hostile, hostile))
+		s.Do("HSET", "headwaiter:identity:"+hostile, "client", hostile, "incarnation", "1000000", "who", hostile, "invocation", hostile,
+			"before", "1000000:"+hostile, "twice", "1000000:"+hostile)
+		s.Do("ZADD", "headwaiter:identity:"+hostile+":names:"+hostile, "1", hostile)
 		s.Do("ZADD", key+":queue", "1000", client+":2:x:1:3600000000:2000000")
 		s.Do("ZADD", key+":suspects", "9000000000000000", hostile)
 		s.Do("LPUSH", key+":history", "6 1000000 2000000 "+strings.ReplaceAll(hostile, " ", "")+" "+hostile+":3:x:1:3600000000:2000000")
@@ -58,7 +62,7 @@ func TestWhatClientsSayOfThemselvesIsOneHarmlessLine(t *testing.T) {
 	for _, args := range [][]string{
 		{"ls"}, {"ls", "--json"}, {"inspect", "orders"}, {"inspect", "orders", "--json"}, {"inspect", "--", "-rf"}, {"deadlocks", "--for", "0s", "--json"},
 		{"log", "orders"}, {"log", "orders", "--json"}, {"log", hostile}, {"log", "no such\x1b[2J"},
-		{"inspect", hostile}, {"release", "--force", "--yes", hostile}, {"release", "--force", "--yes", "--holder", hostile, "nobody"},
+		{"inspect", hostile}, {"inspect", "--identity", hostile}, {"inspect", "--identity", hostile, "--json"}, {"doctor"}, {"release", "--force", "--yes", hostile}, {"release", "--force", "--yes", "--holder", hostile, "nobody"},
 		{"exec", "orders", "--wait", "1500ms", "--", "true"}, {"exec", hostile, "--wait", "0", "--", "true"}, {"exec", "orders", "--", hostile},
 		{hostile}, {"ls", "--" + hostile}, {"exec", "--engine", hostile, "orders", "--", "true"}, {"release", "--force", "--yes", "orders"}, {"resize", hostile, "3"}, {"resize", "orders", hostile},
 	} {

@@ -66,7 +66,8 @@ it also says which, since when it has it, and which run of its program it is.
 --identity shows that of an identity, from whom it was taken, and the names that its
 client uses.
 
-JSON is a list with an object for each kind, of an identity one object. Times are in seconds.
+JSON is a list with an object for each kind; of an identity one object. Times are in
+seconds.
 
 Exit codes:
   0       it is shown, held or not

@@ -42,9 +42,9 @@ func newLog() *cobra.Command {
 
 const logHelp = `Shows the last holds of a fair lock, the newest first: from when to when, how each ended
 (released, expired, stalled, died, forced, moved), its fencing token, and who it was by
-program, host and process. The lock must be made with fairlock.WithHistory(n) by all its clients, or run
-by headwaiter exec --history N; the last n are kept for a day. The present hold is the
-first, if there is one; or "rests", if nobody gets the lock though it is over.
+program, host and process. The lock must be made with fairlock.WithHistory(n) by all its
+clients, or run by headwaiter exec --history N; the last n are kept for a day. The present
+hold is the first, if there is one; or "rests", if nobody gets the lock though it is over.
 
 A client says who it is while it uses a lock, and that is known for a minute. Of one that
 is gone there is the id alone: its log has the tokens.

@@ -2,7 +2,7 @@
 -- another one, as of a process whose image was restored twice. Then it changes nothing.
 --
 -- KEYS  client    hash  who, link
--- ARGV  who       name@host#pid; of a client with an identity then a line feed, the identity, a line feed, and the invocation
+-- ARGV  who       name@host#pid; of a client with an identity then \x1f, the identity, \x1f, and the invocation
 --                 as in waitqueue/raise
 --       lasts     ms until it is forgotten
 --       link      the new link of the client; empty or missing: it makes none
