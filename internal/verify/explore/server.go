@@ -42,11 +42,7 @@ func (s *server) hears(client string) bool { return s.line().Hears[client] }
 
 // run has the server run a request. live: its client waits for the answer.
 func (w *world) run(c *client, f *flight, live bool) {
-	if live {
-		w.tell("    the server runs %s", f.what())
-	} else {
-		w.tell("    the server runs %s, late", f.what())
-	}
+	w.tell("    the server runs %s%s", f.what(), map[bool]string{false: ", late"}[live])
 	switch f.Kind {
 	case subscribeKind:
 		w.listens(c.name, true)
@@ -165,8 +161,6 @@ func (w *world) script(c *client, f *flight) wire.Tuple {
 			return model.Move{From: d.Text, To: x.Ticket(), Token: token, Phase: wire.PhaseFinal, NotAfter: 1 << 53, Floor: f.Floor}.Run(w.mutex, now)
 		}
 		return model.End{Ticket: f.Release.Text, Token: int64(f.Release.Token), Floor: f.Floor, Rests: f.Release.Rests, How: f.Release.How}.Run(w.mutex, now)
-	}
-	switch f.Kind {
 	case forceKind:
 		return model.Force{}.Run(w.mutex, now)
 	case buryKind:
@@ -199,8 +193,7 @@ func (w *world) permitScript(c *client, f *flight) wire.Tuple {
 		}.Run(l, now)
 	case endKind:
 		return permits.End{Ticket: f.Release.Text, Token: int64(f.Release.Token), Floor: f.Floor, Rests: f.Release.Rests, How: f.Release.How}.Run(l, now)
-	}
-	if f.Kind == buryKind {
+	case buryKind:
 		return permits.Bury{Client: f.Release.Text}.Run(l, now)
 	}
 	r := f.Renewal

@@ -44,19 +44,17 @@ func (w *world) termSteps(add adder) {
 		}
 	}
 	if w.scope.Forces && !w.forced && w.mutex.Lock.Owner != "" {
-		add(func(w *world) { w.force() }, "an operator frees the name by force")
+		add(func(w *world) { w.outside(forceKind, w.forces()) }, "an operator frees the name by force")
 	}
-	w.burySteps(add)
+	if name := w.scope.Buries; name != "" && !w.buried && w.clientNamed(name).life == dead {
+		add(func(w *world) { w.outside(buryKind, name) }, "the next client with the identity of %s buries it", name)
+	}
 }
 
-// burySteps are what the next client with an identity may do.
-func (w *world) burySteps(add adder) {
-	if name := w.scope.Buries; name != "" && !w.buried && w.clientNamed(name).life == dead {
-		add(func(w *world) {
-			w.buried = true
-			w.run(&client{name: "successor", world: w, life: dead}, &flight{Kind: buryKind, From: "successor", Release: &core.Release{Text: name}}, false)
-		}, "the next client with the identity of %s buries it", name)
-	}
+// outside runs a request of a client that takes no part.
+func (w *world) outside(k kind, text string) {
+	w.buried = w.buried || k == buryKind
+	w.run(&client{name: "operator", world: w, life: dead}, &flight{Kind: k, Release: &core.Release{Text: text}}, false)
 }
 
 // mortal reports whether a script looks first whether its client was buried.
@@ -70,14 +68,14 @@ func (k *call) reenter() {
 	k.client.input(func(x *core.Input) { k.twice, _ = k.client.lock.Enter(x, k.hold, k.ticket.Kind, k.leases()) })
 }
 
-// force is Queue.ForceRelease of another client.
-func (w *world) force() {
+// forces notes whose hold is released by force, as Queue.ForceRelease of another client does it.
+func (w *world) forces() string {
 	w.forced = true
 	owner := w.mutex.Lock.Owner
 	if k := w.ofTicket(owner); k != nil {
 		k.forced = true
 	}
-	w.run(&client{name: "operator", world: w, life: dead}, &flight{Kind: forceKind, Release: &core.Release{Text: owner}}, false)
+	return owner
 }
 
 // heardForce judges that a client looks at once into the message that a hold was released by force.
