@@ -103,7 +103,7 @@ bench: redis $(if $(ARGS),,bench-redisson) ## compare this with its rivals in pa
 network: redis ## the same over a network of 0.25 and 1 ms each way: writes docs/network.md, and what README has of it
 	@scripts/need postgres etcd zookeeper
 	go run ./bench/rivals/cmd/bench -delay 0,250us,1ms -locks headwaiter,headwaiter-unlock,redsync,etcd-mutex,zookeeper-lock,postgres-advisory \
-		-work W1,W4,W5,W6 -clients 8,32 -dead 2 -rounds 7 -slice 100ms -floor-slice 30ms -out bench-results -docs docs/network.md -fill README.md $(ARGS)
+		-work W1,W4,W5,W6 -clients 2,8,32 -dead 2 -rounds 7 -slice 100ms -floor-slice 30ms -out bench-results -docs docs/network.md -fill README.md $(ARGS)
 
 bench-deaths: redis ## what a killed holder costs, with and without an identity, beside other locks: writes the table of docs/when-a-holder-dies.md
 	go run ./bench/rivals/cmd/bench -locks headwaiter,redsync,redislock,rueidislock,etcd-mutex,zookeeper-lock,postgres-advisory -work W6 -within 6m -out bench-results -fill docs/when-a-holder-dies.md $(ARGS)
