@@ -2,11 +2,13 @@ package family
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -178,6 +180,14 @@ func TestConformanceAsDelivered(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s redistest.Backend) {
 		require.Empty(t, conformance.Run(t, Engine(s.Option)))
 	})
+}
+
+// A client with an identity enters names before it asks, and its requests are refused once it is dead: nobody else sees that.
+func TestConformanceOfClientsWithIdentities(t *testing.T) {
+	kit.Long(t, "TestConformance has the same cases, without identities")
+	s := redistest.Start(t)
+	var clients atomic.Int64
+	require.Empty(t, conformance.Run(t, Engine(s.Option, Patient, func(o *headwaiter.Options) { o.Identity = fmt.Sprint("client ", clients.Add(1)) })))
 }
 
 // Where nothing can be subscribed to, all is as ever, for clients that also set nothing else.
