@@ -3,6 +3,7 @@ package waitqueue_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,7 +99,12 @@ func TestTicketsOfTheDeadArePassedOver(t *testing.T) {
 		kit.Joins(t, 1, fairlock.New(old, name).Lock, m.Inspect)
 		waitqueue.Disown((*waitqueue.Client)(old))
 		kit.Dial(t, s, as(name))
-		next := kit.Joins(t, 2, fairlock.New(kit.Dial(t, s), name).Lock, m.Inspect)
+		c := kit.Dial(t, s)
+		next := kit.Lock(t.Context(), fairlock.New(c, name).Lock)
+		kit.Eventually(t, "the next to wait, whether the dead one's ticket is there or not", func() bool {
+			waits := func(w lease.Waiter) bool { return w.Client == c.ID() }
+			return slices.ContainsFunc(kit.Got(m.Inspect(t.Context()))(t).Queue, waits)
+		})
 		kit.PassOn(t, held, next)
 	})
 }
@@ -137,6 +143,17 @@ func TestWhoWaitsIsReplaced(t *testing.T) {
 		kit.Dial(t, s, as(name))
 		require.ErrorIs(t, waits.Err(t), lease.ErrReplaced)
 		kit.Release(t, held)
+	})
+}
+
+// Who has nothing is buried nowhere: it learns it before its first request about a name.
+func TestWhoHasNothingIsReplacedBeforeItAsks(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		name := kit.Name(t)
+		old := kit.Dial(t, s, as(name))
+		waitqueue.Disown((*waitqueue.Client)(old))
+		kit.Dial(t, s, as(name))
+		require.ErrorIs(t, kit.Err(fairlock.New(old, name).TryLock(t.Context())), lease.ErrReplaced)
 	})
 }
 

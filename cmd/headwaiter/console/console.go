@@ -117,7 +117,7 @@ func (c *Console) Handler() http.Handler {
 
 // limited is a context for one look on behalf of a request.
 func limited(r *http.Request) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(r.Context(), 10*time.Second)
+	return context.WithTimeout(r.Context(), lookLimit)
 }
 
 // told is a text of others as a page shows it: without what cannot be seen, or turns its direction. That it is no markup

@@ -31,6 +31,8 @@ type Embedded struct {
 	admin
 	addr string // "" in a bubble
 
+	dials sync.RWMutex // held for reading by whoever dials in memory: miniredis does not allow that while it closes
+
 	mu      sync.Mutex // guards the fields below; the server's own lock may be held outside it
 	mini    *miniredis.Miniredis
 	serving *server.Server // the connections of mini
@@ -102,6 +104,8 @@ func (e *Embedded) Option() rueidis.ClientOption {
 // Dial returns a new connection to the server through memory.
 func (e *Embedded) Dial() (net.Conn, error) {
 	// Not under the lock: a script that waits for it in a hook has the server's, which Dial needs.
+	e.dials.RLock()
+	defer e.dials.RUnlock()
 	mini := e.Miniredis()
 	if mini == nil {
 		return nil, errDown
@@ -128,7 +132,9 @@ func (e *Embedded) Kill() {
 	// Not under the lock: these wait for commands that may be in a hook. The connections go first, with
 	// what blocks on them: a script that begins when Miniredis has forgotten them, and before they are
 	// closed, answers with a nil pointer; the dead answer nothing.
+	e.dials.Lock() // Whoever dials has dialled, and nobody does any more.
 	mini.CtxCancel()
+	e.dials.Unlock()
 	serving.Close()
 	mini.Close()
 	if age != nil {
