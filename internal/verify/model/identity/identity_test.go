@@ -98,7 +98,6 @@ type player struct {
 	now    int64
 	number int64
 	last   map[string]int64 // the incarnation of each client, as it was told
-	before stage.State
 }
 
 func (p *player) step(s step) error {
