@@ -322,17 +322,14 @@ func (s *stage) deadWithIdentity(ctx context.Context, scene Scene) (time.Duratio
 	if err := pass(ctx, settle); err != nil {
 		return 0, err
 	}
-	next, err := s.agentOf(ctx, identity)
+	var next *Agent
+	if scene.Kind == Restarted {
+		next, err = s.agentOf(ctx, identity) // It has no client yet.
+	} else if next, err = s.agent(ctx); err == nil {
+		err = s.warm(ctx, next, 0)
+	}
 	if err != nil {
 		return 0, err
-	}
-	if scene.Kind == Buried {
-		if next, err = s.agent(ctx); err == nil {
-			err = s.warm(ctx, next, 0)
-		}
-		if err != nil {
-			return 0, err
-		}
 	}
 	a.Kill()
 	from := stamp()

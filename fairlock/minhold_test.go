@@ -1,7 +1,6 @@
 package fairlock_test
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -100,13 +99,21 @@ func TestAMaximumThatIsShorterEndsTheHoldAndTheNameRests(t *testing.T) {
 	})
 }
 
-func TestAMinimumHoldThatCannotBeIsAnError(t *testing.T) {
+// A minimum hold, and remembering how a hold ended, have bounds, and go with no cohort.
+func TestTimesThatCannotBeAreAnError(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		for _, opts := range [][]fairlock.Option{
-			{fairlock.WithKeep(time.Second)}, {fairlock.WithCohort(2)}, {headwaiter.WithMinHold(-1)}, {headwaiter.WithMinHold(400 * 24 * time.Hour)},
+		c := kit.Dial(t, s)
+		for name, of := range map[string]func(time.Duration) fairlock.Option{
+			"WithMinHold":  func(d time.Duration) fairlock.Option { return headwaiter.WithMinHold(d) },
+			"WithPrevious": func(d time.Duration) fairlock.Option { return headwaiter.WithPrevious(d) },
 		} {
-			err := kit.Err(fairlock.New(kit.Dial(t, s), "x", append([]fairlock.Option{headwaiter.WithMinHold(time.Minute)}, opts...)...).Lock(context.Background()))
-			require.ErrorIs(t, err, lease.ErrInvalid)
+			for _, opts := range [][]fairlock.Option{
+				{of(time.Minute), fairlock.WithKeep(time.Second)}, {of(time.Minute), fairlock.WithCohort(2)}, {of(-1)}, {of(400 * 24 * time.Hour)},
+			} {
+				err := kit.Err(fairlock.New(c, "x", opts...).Lock(t.Context()))
+				require.ErrorIs(t, err, lease.ErrInvalid)
+				require.ErrorContains(t, err, name)
+			}
 		}
 	})
 }

@@ -133,17 +133,6 @@ func TestAnEndIsRememberedForAsLongAsTheHolderWants(t *testing.T) {
 	})
 }
 
-func TestRememberingCannotGoWithACohort(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		for _, opts := range [][]fairlock.Option{
-			{fairlock.WithKeep(time.Second)}, {fairlock.WithCohort(2)}, {headwaiter.WithPrevious(-1)}, {headwaiter.WithPrevious(400 * 24 * time.Hour)},
-		} {
-			err := kit.Err(fairlock.New(kit.Dial(t, s), "x", append([]fairlock.Option{headwaiter.WithPrevious(time.Minute)}, opts...)...).Lock(t.Context()))
-			require.ErrorIs(t, err, lease.ErrInvalid)
-		}
-	})
-}
-
 // What a program sees that looks at the name.
 func TestAnInspectionTellsHowTheLastHoldEnded(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {

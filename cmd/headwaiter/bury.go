@@ -46,7 +46,10 @@ func newBury() *cobra.Command {
 			case err != nil:
 				return fail(exitUnavailable, "bury: Redis at %s: %s", withoutPassword(l.redis), reason(err, l.redis))
 			case !found:
-				return fail(exitNoSuch, "bury: no process of this run has the identity %.80q", args[0])
+				if run == "" {
+					return fail(exitNoSuch, "bury: no process has the identity %.80q", args[0])
+				}
+				return fail(exitNoSuch, "bury: no process of the run %.80q has the identity %.80q", run, args[0])
 			case len(ended) == 0:
 				fmt.Fprintln(cmd.OutOrStdout(), "it held nothing")
 			}

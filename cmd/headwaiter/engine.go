@@ -105,6 +105,8 @@ func (c *chooser) choose() (where, error) {
 		return where{}, fail(exitUsage, "--redis URL, or --redis-file FILE, says it all: it goes with neither --engine nor --url")
 	case e != onRedis && c.only != redisOnly{}:
 		return where{}, fail(exitUsage, "%s has no meaning with --engine %s: it is for a Redis", c.onlyRedis(), e.name)
+	case given.Changed("identity") && c.only.identity == "":
+		return where{}, fail(exitUsage, "--identity is empty: is the variable set from which it comes?")
 	case given.Changed("url") && c.url == "":
 		return where{}, fail(exitUsage, "--url is empty: is the variable set from which it comes? Write it like %s", e.form)
 	case c.url != "":
