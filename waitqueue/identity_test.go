@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
@@ -251,6 +252,43 @@ func TestAThousandNamesOfTheDead(t *testing.T) {
 			return s.Int("EXISTS", lua.IdentityNames(lua.IdentityKey("headwaiter", name, 0, false), c.ID())) == 0
 		})
 	})
+}
+
+// From the Dial of the next process with an identity to the last hold of what the one before had held, with a waiter for each name.
+func BenchmarkRestart(b *testing.B) {
+	for name, s := range map[string]interface{ Option() rueidis.ClientOption }{"one master": redistest.Start(b), "three masters": redistest.Cluster(b)} {
+		for _, names := range []int{1, 1000} {
+			b.Run(fmt.Sprintf("%s, %d names", name, names), func(b *testing.B) {
+				all := func(c *headwaiter.Client) (all []waitqueue.Queue) {
+					for i := range names {
+						all = append(all, (*waitqueue.Client)(c).Queue(lua.Fairlock, fmt.Sprint(b.Name(), i), waitqueue.Terms{Lease: long}))
+					}
+					return all
+				}
+				for b.Loop() {
+					b.StopTimer()
+					old, other := kit.Dial(b, s, as(b.Name())), kit.Dial(b, s)
+					waitqueue.AcquireEach(b.Context(), all(old)...)
+					waitqueue.Disown((*waitqueue.Client)(old))
+					waits := kit.Go(func() ([]waitqueue.Outcome, error) { return waitqueue.AcquireEach(b.Context(), all(other)...), nil })
+					for _, q := range all(other) {
+						kit.Waiting(b, 1, func(ctx context.Context) (lease.Info, error) { return q.Inspect(ctx) })
+					}
+					b.StartTimer()
+					next := kit.Dial(b, s, as(b.Name()))
+					for _, o := range waits.Value(b) {
+						require.NoError(b, o.Err)
+						o.Lease.Unlock()
+					}
+					b.StopTimer()
+					for _, c := range []*headwaiter.Client{other, next, old} {
+						require.NoError(b, c.Shutdown(b.Context()))
+					}
+					b.StartTimer()
+				}
+			})
+		}
+	}
 }
 
 // An acquire request of the dead that comes after the burial changes nothing, whatever it asks for.
