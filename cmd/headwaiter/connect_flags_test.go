@@ -75,7 +75,6 @@ func TestAServerThatIsNotNamedWellIsAMistakeOfTheCall(t *testing.T) {
 	for says, args := range map[string][]string{
 		"--redis is empty":                {"--redis", ""},
 		"--url is empty":                  {"--url", ""},
-		"--identity is empty":             {"--identity", ""},
 		redisVariable + " is set":         {},
 		onEtcd.variable + " is set":       {"--engine", "etcd"},
 		"goes with neither":               {"--redis-file", missing, "--url", "redis://here"},

@@ -120,6 +120,7 @@ func TestMistakesAreOneClearLineAndACode(t *testing.T) {
 		{"no dashes and a flag for either", []string{"exec", "the orders", "--redis", url, "echo", "-n", "--wait", "9s"}, exitUsage,
 			"if --wait is for echo, write: headwaiter exec 'the orders' --redis " + url + " -- echo -n --wait 9s; if it is for headwaiter, put it before echo"},
 		{"no dashes and a flag of nobody", []string{"exec", "orders", "--wat", "true"}, exitUsage, "unknown flag: --wat"},
+		{"an identity of an unset variable", []string{"exec", "orders", "--identity", "", "--", "true"}, exitUsage, "--identity is empty: is the variable set"},
 		{"no name", []string{"exec", "--", "true"}, exitUsage, "0 names before --"},
 		{"two names", []string{"exec", "a", "b", "--", "true"}, exitUsage, "2 names before --"},
 		{"no command", []string{"exec", "orders", "--"}, exitUsage, "no command after --"},
