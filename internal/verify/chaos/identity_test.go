@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
@@ -43,8 +45,15 @@ type mortal struct {
 	Lease     time.Duration
 }
 
-// mortalKinds are what it can hold. Each takes the whole of a name, or keeps a writer out.
-var mortalKinds = []string{"lock", "reentrant", "writer", "reader", "permits", "leader"}
+// mortalKinds are what it can hold. Each takes the whole of a name, or keeps a writer out; a party has come to a barrier.
+var mortalKinds = []string{"lock", "reentrant", "writer", "reader", "permits", "leader", party}
+
+const party = "party"
+
+// meets is the barrier of a party, which waits for two more.
+func (m mortal) meets(c *headwaiter.Client) *barrier.Barrier {
+	return barrier.New(c, m.Names[0], 3, headwaiter.WithLease(m.Lease))
+}
 
 func (m mortal) lock(c *headwaiter.Client, name string) func(context.Context) (*lease.Lease, error) {
 	w := headwaiter.WithLease(m.Lease)
@@ -73,6 +82,10 @@ func (m mortal) live() error {
 		return err
 	}
 	fmt.Println("dialled", c.Stats().Died)
+	if m.Kind == party {
+		_, err := m.meets(c).Await(context.Background())
+		return err
+	}
 	ctx, words := context.Background(), []string{"held"}
 	var first *lease.Lease
 	for _, name := range m.Names {
@@ -156,6 +169,10 @@ func TestAKilledHolderCostsItsRestart(t *testing.T) {
 		kind := mortalKinds[i%len(mortalKinds)]
 		t.Run(fmt.Sprint(i, " ", kind), func(t *testing.T) {
 			m := mortalOf(t, kind, 1, s.Option().InitAddress...)
+			if kind == party {
+				breaks(t, c, m)
+				return
+			}
 			first := m.born(t)
 			held := says(t, first, "held")
 			before := c.Stats().Subscribes
@@ -170,12 +187,30 @@ func TestAKilledHolderCostsItsRestart(t *testing.T) {
 			next := m.born(t)
 			require.Equal(t, []string{"1"}, says(t, next, "dialled"))
 			l := waits.Value(t)
-			require.Greater(t, fmt.Sprint(l.Token()), held[0])
+			require.Greater(t, l.Token(), tokenOf(t, held[0]))
 			kit.Release(t, l)
-			require.Greater(t, says(t, next, "held")[0], fmt.Sprint(l.Token()))
+			require.Greater(t, tokenOf(t, says(t, next, "held")[0]), l.Token())
 			dies(next)
 		})
 	}
+}
+
+func tokenOf(t *testing.T, text string) uint64 { return kit.Got(strconv.ParseUint(text, 10, 64))(t) }
+
+// breaks has a party killed at its barrier, where another waits, which learns it when the next incarnation is dialled.
+func breaks(t *testing.T, c *headwaiter.Client, m mortal) {
+	b := m.meets(c)
+	came := func(n int) {
+		kit.Eventually(t, fmt.Sprint(n, " to come"), func() bool { return len(kit.Got(b.Inspect(t.Context()))(t).Holders) == n })
+	}
+	first := m.born(t)
+	came(1)
+	waits := kit.Go(func() (int, error) { return b.Await(t.Context()) })
+	came(2)
+	dies(first)
+	evidence.Fault(t, "process killed", 1)
+	require.Equal(t, []string{"1"}, says(t, m.born(t), "dialled"))
+	require.ErrorIs(t, waits.Err(t), barrier.ErrBroken)
 }
 
 // A holder that was frozen, and wakes when it was replaced, learns it and can lock nothing any more.
