@@ -18,7 +18,7 @@ import (
 // The course of the demo: about 12 s; a dead holder's lease takes the longest piece.
 const (
 	demoProcesses = 6
-	demoLease     = 1500 * time.Millisecond
+	demoLease     = 3 * time.Second  // longer than a busy machine stands still
 	demoLength    = 10 * time.Second // of the arrivals; who waits by then is still served
 	killWaiterAt  = 4 * time.Second
 	killHolderAt  = 5 * time.Second

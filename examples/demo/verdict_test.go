@@ -116,7 +116,7 @@ func TestEveryFaultIsReported(t *testing.T) {
 			freed(held("A", 1, 0, 1, 200), 202), dead("B", 0, 10, -1, 150), granted(held("C", 2, 20, 2203, 2300), 2202),
 		}}, faults{costly: 1}},
 		{"a dead holder cost more than its lease", evidence{counter: 1, calls: []call{
-			dead("A", 1, 0, 1, 50), granted(held("B", 2, 10, 3100, 3200), 3050),
+			dead("A", 1, 0, 1, 50), granted(held("B", 2, 10, 3600, 3700), 3550),
 		}}, faults{costly: 1}},
 		{"nothing happened", evidence{}, faults{complaints: 1}},
 	} {

@@ -40,14 +40,15 @@ type Option func(*Server)
 // WithTick sets the server's unit of time.
 func WithTick(tick time.Duration) Option { return func(s *Server) { s.tick = tick } }
 
-// WithJava sets the arguments of the virtual machine, in place of those that make it small and empty containers go while
-// a test looks on.
+// WithJava sets the arguments of the virtual machine, in place of those that make it small, answer before its disk does
+// (which may need longer than a lease), and have empty containers go while a test looks on.
 func WithJava(args ...string) Option { return func(s *Server) { s.java = args } }
 
 // Start makes a server, and returns when it answers, which takes some seconds.
 func Start(options ...Option) (*Server, error) {
 	s := &Server{tick: Tick, java: []string{
 		"-Xmx256m", "-XX:+UseSerialGC", "-Dznode.container.checkIntervalMs=250", "-Dznode.container.maxPerMinute=1000000",
+		"-Dzookeeper.forceSync=no",
 	}}
 	for _, o := range options {
 		o(s)
