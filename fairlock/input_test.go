@@ -1,8 +1,6 @@
 package fairlock_test
 
 import (
-	"cmp"
-	"fmt"
 	"testing"
 	"time"
 
@@ -164,32 +162,5 @@ func TestAKeyThatChangesItsTypeEndsHoldsAndWaits(t *testing.T) {
 		synctime.Pass(time.Minute)
 		require.Empty(t, kit.Scripts(s), "somebody still looks after a lock that nobody wants")
 		kit.Release(t, hold(t, m))
-	})
-}
-
-// A client of another version of the protocol reads what it finds in another way: whatever that makes of the name, the two
-// must not take turns on it.
-func TestALockOfAnotherVersionIsReportedAndLeftAlone(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		m, other := dialMutex(t, s), dialMutex(t, s)
-		lock, _, _ := keysOf(kit.Name(t))
-		l := hold(t, m)
-		for _, version := range []string{"2", "4", ""} {
-			if s.Do("HSET", lock, "version", version); version == "" {
-				s.Do("HDEL", lock, "version") // As the first version had it.
-			}
-			before := kit.Contents(t, s)
-			names := fmt.Sprintf("in use with version %s of the protocol, and this client has version 3: run one release", cmp.Or(version, "1"))
-			require.ErrorContains(t, begin(t.Context(), other).Err(t), names)
-			_, err := other.TryLock(t.Context())
-			require.ErrorContains(t, err, names)
-			require.NotContains(t, err.Error(), "script", "what Redis puts around it")
-			require.ErrorContains(t, kit.Err(other.Inspect(t.Context())), names)
-			require.ErrorContains(t, kit.Err(other.ForceRelease(t.Context(), 0)), names)
-			require.Equal(t, before, kit.Contents(t, s))
-		}
-		s.Do("HSET", lock, "version", "3")
-		kit.Release(t, l)
-		kit.Release(t, hold(t, other))
 	})
 }

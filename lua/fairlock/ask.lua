@@ -42,7 +42,7 @@ if now > notafter then return { LATE, now } end
 -- Without high nobody has queued since the last release. Where the hash is lost the queue may have outlived it.
 local h = ARGV[4] and redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'version', 'high', 'until', 'phase', 'marked', 'scan')
   or redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'version', 'high')
-if h[2] and h[4] ~= VERSION then error(other_version(h[4])) end
+if h[4] then error(other_version(h[4])) end
 local size = h[2] and not h[5] and 0 or redis.call('ZCARD', KEYS[2])
 local kept = (h[3] or 0) + 0
 
@@ -60,7 +60,6 @@ if not h[1] and size == 0 then
   else
     redis.call('HSET', KEYS[1], 'owner', ticket, 'until', format('%.0f', ends), 'token', fence, 'phase', ARGV[8] or 'held')
   end
-  if not h[2] then redis.call('HSET', KEYS[1], 'version', VERSION) end
   if token ~= now then redis.call('HSET', KEYS[1], 'since', since_words(fence, format('%.0f', now))) end
   if not h[5] and ends - now > MOST_US - SPARE_US then redis.call('HSET', KEYS[1], 'high', '1') end
   if long or kept < need + LEAST_US then

@@ -28,7 +28,7 @@ for i = 1, #KEYS / 3 do
   local place, ends = -1, 0
   local h = late and {} or redis.pcall('HMGET', lock, 'owner', 'until', 'token', 'phase', 'version', 'high', 'kept', 'scan', 'marked')
   local lasts, first = ticket_terms(h[1] or '')
-  if lasts and h[1] ~= ticket and h[5] == VERSION and not h[8] and not (h[9] and redis.pcall('ZSCORE', suspects, client)) then
+  if lasts and h[1] ~= ticket and not h[5] and not h[8] and not (h[9] and redis.pcall('ZSCORE', suspects, client)) then
     lasts = lasts * 1000
     local lease, token, high = h[4] == 'granted' and math.min(lasts, first * 1000) or lasts, tonumber(h[3]), tonumber(h[6] or 0)
     local till = ends_at(h[2], token, lease)

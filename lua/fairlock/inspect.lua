@@ -14,7 +14,7 @@
 -- @include lib/base.lua
 local now = base.now()
 local h = redis.call('HMGET', KEYS[1], 'token', 'owner', 'until', 'since', 'phase', 'entries', 'version', 'lapsed', 'rests', 'previous')
-if h[1] and h[7] ~= VERSION then error(other_version(h[7])) end
+if h[7] then error(other_version(h[7])) end
 if h[2] == NOBODY then h[2] = false end
 local holders = {}
 if h[2] then

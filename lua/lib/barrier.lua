@@ -17,6 +17,7 @@ local SPARE_MS = 60000 -- how long the keys outlive the leases of the waiting pa
 function barrier.read(keys, now)
   local h = redis.call('HMGET', keys[1], 'parties', 'generation', 'first', 'broken', 'acting', 'arrived',
     'ended', 'horizon', 'past', 'lifetime')
+  if of_another(h[1]) then error(other_version(number_of(h[1]))) end
   return {
     lock = keys[1], leases = keys[2], arrivals = keys[3], last = keys[4], calls = keys[5], now = now,
     parties = tonumber(h[1] or 0), generation = tonumber(h[2] or 0), first = tonumber(h[3] or 0),

@@ -67,7 +67,7 @@ end
 function hold.read(keys, now, floor, counted)
   local h = redis.call('HMGET', keys[1],
     'owner', 'until', 'version', 'token', 'high', 'phase', 'mark', 'scan', 'marked', 'kept', 'rests', 'previous', 'keeps')
-  if h[4] and h[3] ~= VERSION then error(other_version(h[3])) end -- @logged expect()
+  if h[3] then error(other_version(h[3])) end -- @logged expect()
   if h[1] == NOBODY then h[1], h[2] = false, false end
   local phase, wants = h[6] or 'held', wants_word(h[6])
   if wants then phase = phase == 'final wants' and 'final' or 'held' end
@@ -277,7 +277,7 @@ function hold.own(s, ticket, lease_ms, phase)
   s.ends = s.now + s.lease
   s.owner, s.phase, s.stale = ticket, phase, false
   local token, ends = s.token == s.now and now or base.int(s.token), base.int(s.ends)
-  redis.call('HSET', s.lock, 'owner', ticket, 'until', ends, 'token', token, 'phase', phase, 'version', VERSION)
+  redis.call('HSET', s.lock, 'owner', ticket, 'until', ends, 'token', token, 'phase', phase)
   if token ~= now then redis.call('HSET', s.lock, 'since', since_words(token, now)) end
   if s.told then note_ending(s, token, s.told) end
   return now

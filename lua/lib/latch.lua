@@ -7,6 +7,7 @@ local latch = {}
 -- set.
 function latch.read(keys, now)
   local h = redis.call('HMGET', keys[1], 'count', 'generation', 'first', 'lifetime', 'initial')
+  if of_another(h[1]) then error(other_version(number_of(h[1]))) end
   return {
     lock = keys[1], now = now, flags = 0,
     count = tonumber(h[1] or 0), generation = tonumber(h[2] or 0),

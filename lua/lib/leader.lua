@@ -8,7 +8,8 @@ local NEAR = 200 -- the most observers that are told when to look for the end of
 -- read tells who leads now: the owner, if its lease lasts and the proclamation is its own. The generation is the
 -- proclamation's. While nobody leads by it, it is one higher, so that the end is a generation of its own.
 function leader.read(lock, now)
-  local h = redis.call('HMGET', lock, 'owner', 'until', 'token', 'proclaimed', 'revision', 'who', 'since')
+  local h = redis.call('HMGET', lock, 'owner', 'until', 'token', 'proclaimed', 'revision', 'who', 'since', 'version')
+  if h[8] then error(other_version(h[8])) end
   local s = {
     lock = lock, now = now, flags = 0, ends = 0,
     token = tonumber(h[3] or 0), revision = tonumber(h[5] or 0), who = h[6] or '', since = string.match(h[7] or '', '^' .. (h[3] or '') .. ':(%d+)$') or h[3] or '0',

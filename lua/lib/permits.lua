@@ -18,6 +18,7 @@ local RECORD = '^(%d+):(%d+):(%d+):(%a):(%d+):(.*)$'
 function permits.read(keys, now, floor, counted, stated, born)
   local h = redis.call('HMGET', keys[1], 'limit', 'stated', 'used', 'token', 'high', 'mark', 'scan', 'marked',
     'kept', 'group', 'wants', 'born', 'rests', 'previous')
+  if of_another(h[1]) then error(other_version(number_of(h[1]))) end
   local of, how = string.match(h[14] or '', '^(%d+):(%a+:%d+)$')
   local guard = redis.call('ZRANGE', keys[4], 0, 0)[1]
   local left = redis.call('ZCARD', keys[2]) > 0 and not h[1] and 1 -- The queue has outlived the hash.

@@ -52,10 +52,13 @@
 -- from the first one on; in a list every change would go through all holders.
 -- @rule GUARD = '-----------------------------------------------------------------'
 
--- A lock of another version of this protocol cannot be taken or ended.
--- @rule VERSION = '3'
--- The first version wrote no number.
--- @rule other_version(found) = 'headwaiter: this name is in use with version ' .. (found or 1) .. ' of the protocol, and this client has version ' .. VERSION .. ': run one release of Headwaiter everywhere, and leave the name unused for a minute'
+-- A key of another version of the protocol is refused before the first write. A lock says so in the field version, which a key of
+-- this one does not have. All else has a number in its first field here, and v, another version and a colon before it there: a
+-- field that is not there costs as much as all that are.
+-- @rule of_another(first) = (first and not tonumber(first))
+-- @rule number_of(first) = string.match(first, '%d+')
+-- @rule VERSION = '1'
+-- @rule other_version(found) = 'headwaiter: this name is in use with version ' .. found .. ' of the protocol, and this client has version ' .. VERSION .. ': run one release of Headwaiter everywhere, and leave the name unused for a minute'
 
 -- When a hold began, if its token is not the time of its grant.
 -- @rule since_words(token, now) = token .. ':' .. now

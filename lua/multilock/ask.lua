@@ -34,7 +34,7 @@ if now > tonumber(ARGV[2]) then return { LATE, now } end
 local plain, found = true, {}
 for i = 1, #KEYS / 3 do
   local h = redis.call('HMGET', KEYS[3 * i - 2], 'owner', 'token', 'kept', 'version', 'high')
-  if h[2] and h[4] ~= VERSION then error(other_version(h[4])) end
+  if h[4] then error(other_version(h[4])) end
   if h[1] or (h[5] or not h[2]) and redis.call('ZCARD', KEYS[3 * i - 1]) > 0 then
     plain = false
     break
@@ -57,7 +57,6 @@ if plain then
     else
       redis.call('HSET', lock, 'owner', ticket, 'until', format('%.0f', ends), 'token', fence, 'phase', ARGV[6])
     end
-    if not h[2] then redis.call('HSET', lock, 'version', VERSION) end
     if token ~= now then redis.call('HSET', lock, 'since', since_words(fence, format('%.0f', now))) end
     if not h[5] and ends - now > MOST_US - SPARE_US then redis.call('HSET', lock, 'high', '1') end
     local kept = (h[3] or 0) + 0

@@ -48,6 +48,7 @@ local kind, number, lease_ms = string.match(ticket, '^[^:]*:%d+:(%a):(%d+):(%d+)
 local holders, n, born = KEYS[4], tonumber(number), ARGV[6] ~= '' and ARGV[6] or nil
 -- A field that is not there costs the most: Redis goes through all holds for it.
 local h = redis.call('HMGET', KEYS[1], 'limit', 'stated', 'used', 'token', 'kept', 'high', kind == 'r' and 'group' or kind == 'w' and 'previous' or born and 'born' or 'used')
+if of_another(h[1]) then error(other_version(number_of(h[1]))) end
 local most = h[1] -- nil: there is no lock
 local size = most and not h[6] and 0 or redis.call('ZCARD', KEYS[2])
 local last, kept, room = (h[4] or 0) + 0, (h[5] or 0) + 0, (most or ARGV[5]) - (h[3] or 0)

@@ -43,7 +43,7 @@ for i = 1, #KEYS / 4 do
   local ticket, arrival = ARGV[2 * i + 2], tonumber(ARGV[2 * i + 3])
   local place, ends = -1, 0
   local h = late and {} or redis.pcall('HMGET', lock, 'limit', 'used', 'token', 'high', 'kept', 'scan', 'mark', 'marked', ticket)
-  local limit, used, score = tonumber(h[1] or 0), tonumber(h[2] or 0), tonumber(redis.pcall('ZSCORE', queue, ticket))
+  local limit, used, score = tonumber(h[1]) or 0, tonumber(h[2] or 0), tonumber(redis.pcall('ZSCORE', queue, ticket))
   if score and used > 0 and not h[6] and not h[7] and not h[9] and not (h[8] and redis.pcall('ZSCORE', suspects, client)) then
     local high, size = tonumber(h[4] or 0), redis.call('ZCARD', queue)
     local first, last = redis.pcall('ZRANGE', holders, 0, 1, 'WITHSCORES'), redis.pcall('ZRANGE', holders, -1, -1, 'WITHSCORES')

@@ -17,6 +17,7 @@
 local PHASES = { g = 'granted', r = 'granted', h = 'held', f = 'final', x = 'expired' }
 local now = base.now()
 local h = redis.call('HMGET', KEYS[1], 'limit', 'used', 'token', 'stated', 'previous')
+if of_another(h[1]) then error(other_version(number_of(h[1]))) end
 local used = tonumber(h[2] or 0)
 local over = redis.call('ZRANGE', KEYS[4], '1', base.int(now), 'BYSCORE', 'LIMIT', 0, 1000)
 local records = #over > 0 and redis.call('HMGET', KEYS[1], unpack(over)) or {}

@@ -38,9 +38,9 @@ for i = 1, tonumber(ARGV[1]) do
 	local key = string.format('headwaiter:lock:{job:%05d}', i)
 	if i % 2 == 1 then
 		redis.call('HSET', key, 'owner', 'c' .. i % 7 .. ':' .. i .. ':x:1:3600000:2000', 'until', string.format('%.0f', now + 3.6e9),
-			'token', i, 'since', i .. ':' .. string.format('%.0f', now - (20000 - i) * 1e6), 'phase', 'held', 'version', '3')
+			'token', i, 'since', i .. ':' .. string.format('%.0f', now - (20000 - i) * 1e6), 'phase', 'held')
 	else
-		redis.call('HSET', key, 'token', i, 'version', '3')
+		redis.call('HSET', key, 'token', i)
 	end
 	if i % 100 == 1 then
 		redis.call('ZADD', key .. ':queue', string.format('%.0f', now - 5e6), 'w' .. i .. ':1:x:1:10000:2000')

@@ -134,10 +134,27 @@ func TestUnusableNumbersAreRefusedBeforeRedis(t *testing.T) {
 
 // A key of another type is somebody else's: every call says so, and leaves it as it is.
 func TestAKeyOfAnotherTypeIsReportedAndLeftAlone(t *testing.T) {
+	strange(t, func(s redistest.Backend, key, _ string) { s.Do("SET", key, "somebody else's") }, "WRONGTYPE", "use another name or prefix")
+}
+
+// So is one of another version of the protocol. Whatever that makes of the name, the two must not take turns on it.
+func TestAKeyOfAnotherVersionIsReportedAndLeftAlone(t *testing.T) {
+	first := map[string]string{"semaphore": "limit", "rwlock": "limit", "latch": "count", "barrier": "parties"}
+	strange(t, func(s redistest.Backend, key, kind string) {
+		if field := first[kind]; field != "" {
+			s.Do("HSET", key, field, "v2:5")
+		} else {
+			s.Do("HSET", key, "version", "2")
+		}
+	}, "in use with version 2 of the protocol, and this client has version 1: run one release")
+}
+
+// strange lets every key of a name be one that no client has made, and wants every call to say so and to change nothing.
+func strange(t *testing.T, spoil func(s redistest.Backend, key, kind string), says ...string) {
 	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
 		for _, kind := range lua.Kinds() {
 			for _, name := range []string{"name", "name:stripes", striped.New(c, "name", 4).Stripe("key")} {
-				s.Do("SET", lua.ProtocolOf(kind).Keys("headwaiter", name).Lock, "somebody else's")
+				spoil(s, lua.ProtocolOf(kind).Keys("headwaiter", name).Lock, kind)
 			}
 		}
 		before := kit.Contents(t, s)
@@ -147,8 +164,9 @@ func TestAKeyOfAnotherTypeIsReportedAndLeftAlone(t *testing.T) {
 					continue
 				}
 				err := call()
-				require.ErrorContains(t, err, "WRONGTYPE", what)
-				require.ErrorContains(t, err, "use another name or prefix", what)
+				for _, text := range says {
+					require.ErrorContains(t, err, text, what)
+				}
 				require.NotErrorIs(t, err, lease.ErrLost, what)
 			}
 		}

@@ -156,9 +156,6 @@ func (h *Hash) Fields() map[string]string {
 	if e := h.Entries; e != nil {
 		f["entries"] = fmt.Sprintf("%d:%d:%d", e.Token, e.Revision, e.Count)
 	}
-	if h.Token != 0 {
-		f["version"] = "3"
-	}
 	if h.Owner != "" && !h.Plain {
 		line.Numbers(f, map[string]int64{"until": h.Until})
 		f["phase"] = h.phase()
