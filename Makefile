@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check house shape race sim-check faults examples steady bench-check network bench-redlock bench-deaths test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far fuzz explore explore-check sim campaign failovers mutants \
+.PHONY: help demo test check house shape race sim-check faults examples steady bench-check network bench-redlock bench-deaths test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far vectors vectors-check fuzz explore explore-check sim campaign failovers mutants \
 	spell staticcheck vuln api licences sbom workflows shell oldest-go platforms servers-matrix release-notes release-test release-check profile
 
 # Every package of the core and of the modules that go.work joins to it.
@@ -31,7 +31,7 @@ EXAMPLES := /headwaiter/examples(/|$$)
 # Adapters to other libraries.
 ADAPTERS := /contrib/(certmagic|gocron|goredis|locker)(/|$$)
 # What has no goroutines of its own: the models, scripts, texts, and what reads the tree itself.
-SEQUENTIAL := /(lua|fence|internal/(tidy|tty|names|release|verify/(model|mutants|explore)))(/|$$)
+SEQUENTIAL := /(lua|fence|internal/(tidy|tty|names|release|verify/(model|mutants|explore|vectors)))(/|$$)
 HOUSE := /internal/tidy$$
 EXPLORE := /internal/verify/explore$$
 LATER := $(HOUSE)|$(EXPLORE)|$(ENGINES)|$(MONITORING)|$(BROWSER)|$(CAMPAIGN)|$(SIM)|$(BENCH)|$(EXAMPLES)|$(ADAPTERS)
@@ -144,6 +144,16 @@ bench-check: bench-once ## the benchmark's own tests, and every micro-benchmark 
 FUZZ ?= 4000
 
 # A number of inputs, as an end by time now and then fails a run that found nothing (golang/go#75804, until Go 1.27).
+vectors: ## write the golden vectors of the scripts to lua/vectors, from the histories of their models
+	rm -f lua/vectors/*.jsonl
+	$(GOTEST) -p 2 -run 'WhatTheModelDoes$$' $$(go list $(ALL) | grep -E '$(MODELS)') -args -vectors
+
+vectors-check: redis ## the golden vectors on the installed server, and on each that packages bring
+	@set -e; $(GOTEST) -c -o out/vectors.test ./internal/verify/vectors; \
+	for name in $$(scripts/server); do \
+		echo "$$name"; server=$$(scripts/server "$$name"); HEADWAITER_REDIS_SERVER=$$server out/vectors.test -test.count=1; \
+	done
+
 fuzz: ## run every fuzz test with FUZZ (4000) new histories, those of texts with forty times as many
 	@set -e; packages=$$(scripts/having Fuzz); \
 	for package in $$packages; do \

@@ -11,9 +11,11 @@
 package lua
 
 import (
+	"cmp"
 	"crypto/sha1" //nolint:gosec // EVALSHA names scripts by SHA-1.
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -23,7 +25,10 @@ type Script struct {
 	Source string
 	SHA    string // what EVALSHA calls it
 	Reads  bool   // it changes nothing
-	asks   bool   // a number below 0 is a grant
+	// Variant says what is added to the file: "history" by [Script.Logged], "identity" by [Script.Mortal], or both with a space
+	// between; "body" is what [Script.Plain] leaves out the rest of.
+	Variant string
+	asks    bool // a number below 0 is a grant
 
 	sharded, logged, plain, mortal *Script
 }
@@ -59,11 +64,23 @@ const (
 	bodyMark    = "-- @body"
 )
 
-// all are the scripts by their SHA-1.
-var all = map[string]*Script{}
+// all are the scripts by their SHA-1; unsharded are those for plain channels.
+var (
+	all       = map[string]*Script{}
+	unsharded []*Script
+)
 
 // Named is the script that EVALSHA calls so; nil if it is none of these.
 func Named(sha string) *Script { return all[sha] }
+
+// Scripts are all of them, by name and variant, but for those for sharded channels.
+func Scripts() []*Script {
+	list := slices.Clone(unsharded)
+	slices.SortFunc(list, func(a, b *Script) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Variant, b.Variant))
+	})
+	return list
+}
 
 // load reads a script and what it includes. It panics where a file is missing, or where its header does not say what a
 // repeated request does; every test shows that.
@@ -96,9 +113,10 @@ func mortal(s *Script) *Script {
 // once is the script of a request that has no ticket, made of a plain one.
 func once(plain *Script) *Script {
 	s := onceOf(plain.Name, plain.Name+".lua")
-	if s.plain = plain; plain.logged != nil {
+	s.plain, plain.Variant = plain, "body"
+	if plain.logged != nil {
 		s.logged = onceOf(plain.Name, historyFile, plain.Name+".lua")
-		s.logged.plain = plain.logged
+		s.logged.plain, plain.logged.Variant = plain.logged, "body history"
 	}
 	return s
 }
@@ -110,21 +128,30 @@ func made(name string, files ...string) *Script {
 	for _, file := range files {
 		include(&b, file, seen, nil)
 	}
-	return registered(name, b.String())
+	return registered(name, b.String(), files)
 }
 
 // onceOf puts a script together from files that lib/once.lua runs.
 func onceOf(name string, files ...string) *Script {
 	var b strings.Builder
 	include(&b, onceFile, map[string]bool{}, files)
-	return registered(name, b.String())
+	return registered(name, b.String(), files)
 }
 
-// registered makes a script of a source, and its twin with sharded channels.
-func registered(name, source string) *Script {
+// registered makes a script of the source of some files, and its twin with sharded channels.
+func registered(name, source string, files []string) *Script {
 	s := newScript(name, source)
+	var variant []string
+	if slices.Contains(files, historyFile) {
+		variant = append(variant, "history")
+	}
+	if slices.Contains(files, mortalFile) {
+		variant = append(variant, "identity")
+	}
+	s.Variant = strings.Join(variant, " ")
 	s.sharded = newScript(name, toSharded.Replace(s.Source))
 	all[s.SHA], all[s.sharded.SHA] = s, s.sharded
+	unsharded = append(unsharded, s)
 	return s
 }
 

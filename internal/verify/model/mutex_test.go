@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -52,7 +53,34 @@ func historyOf(seed uint64) int { return int(seed % 2 * (1 + seed%5)) }
 // ready is a server with what the histories need in addition to their keys.
 func ready(t testing.TB, s stage.Host) stage.Host { return hostOf(t, s) }
 
+// usual is the exchange of docs/protocol.md: a lock that is taken, waited for and handed on, and what a client sends again.
+func usual(s stage.Host) error {
+	k, na := lua.Fairlock.Keys("headwaiter", "orders:42"), stage.Decimal(s.Now()+3*stage.Second)
+	a, b := "A:1:x:1:10000:2000", "B:1:x:1:10000:2000"
+	errs := []error{s.Wake(k, "B", true)}
+	call := func(keys int, script *lua.Script, args ...string) (now string) {
+		s.Pass(stage.Millisecond)
+		errs = append(errs, s.Call(k.All()[:keys], script, args).Error())
+		return stage.Decimal(s.Now())
+	}
+	call(2, lua.Fairlock.Ask, a, "try", na)
+	call(2, lua.Fairlock.End, a)
+	token := call(2, lua.Fairlock.Ask, a, "wait", na)
+	call(1, lua.Fairlock.Renew, a, token, "10000", "held", na)
+	call(2, lua.Fairlock.Ask, b, "try", na)
+	at := call(2, lua.Fairlock.Ask, b, "look", na)
+	call(3, lua.Fairlock.Check, "B", "hears", na, "0", "1", b, at)
+	token = call(2, lua.Fairlock.End, a, "0")
+	call(1, lua.Fairlock.Renew, b, token, "10000", "held", na)
+	call(2, lua.Fairlock.End, b)
+	call(3, lua.Fairlock.End, b, "0", "0", "1")
+	_, err := s.Woken(k)
+	return errors.Join(append(errs, err, s.Wake(k, "B", false))...)
+}
+
 var plays = stage.Play[step]{
+	Usual:   usual,
+	Vectors: []string{"fairlock/"},
 	Scripts: scripts, Random: random, Ready: ready,
 	Decode: func(data []byte) stage.History[step] {
 		h := decode(data)

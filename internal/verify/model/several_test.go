@@ -315,6 +315,7 @@ func (w *together) note(b sentAll, replies []wire.Tuple) {
 }
 
 var severalPlays = stage.Play[step]{
+	Vectors: []string{"multilock/"},
 	Scripts: scripts, Random: randomSeveral, Ready: ready,
 	Decode: func(data []byte) stage.History[step] {
 		h := decodeSeveral(data)

@@ -141,6 +141,7 @@ var scripts = []*lua.Script{
 func keysOf(seed uint64) lua.Keys { return lua.Barrier.Keys("model", fmt.Sprint(seed)) }
 
 var plays = stage.Play[step]{
+	Vectors: []string{"barrier/"},
 	Scripts: scripts, Random: random,
 	Decode: func(data []byte) stage.History[step] {
 		h := decode(data)

@@ -68,6 +68,7 @@ var scripts = []*lua.Script{
 }
 
 var plays = stage.Play[step]{
+	Vectors: []string{"election/"},
 	Scripts: scripts, Random: random,
 	Decode: func(data []byte) stage.History[step] { return stage.History[step]{Steps: decode(data), Play: play} },
 }

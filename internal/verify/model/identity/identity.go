@@ -3,6 +3,7 @@
 package identity
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,11 +128,11 @@ type Confirmation struct {
 // Args are what the script gets.
 func (r Confirmation) Args() []string {
 	args := []string{r.Client, stage.Decimal(r.Incarnation), r.Who, r.Invocation}
-	for name, number := range r.Enter {
-		args = append(args, name, stage.Decimal(number))
+	for _, name := range slices.Sorted(maps.Keys(r.Enter)) {
+		args = append(args, name, stage.Decimal(r.Enter[name]))
 	}
-	for name, number := range r.Remove {
-		args = append(args, name, stage.Decimal(-number))
+	for _, name := range slices.Sorted(maps.Keys(r.Remove)) {
+		args = append(args, name, stage.Decimal(-r.Remove[name]))
 	}
 	return args
 }

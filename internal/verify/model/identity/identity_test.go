@@ -34,6 +34,7 @@ func TestTheKeysAreThoseOfAnIdentity(t *testing.T) {
 }
 
 var plays = stage.Play[step]{
+	Vectors: []string{"waitqueue/"},
 	Scripts: []*lua.Script{lua.Incarnate{}.Script(), lua.Confirm, lua.Graves},
 	Random:  func(seed uint64) []byte { return stage.Random(seed, 9, 0) },
 	Decode: func(data []byte) stage.History[step] {

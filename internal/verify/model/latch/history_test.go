@@ -125,6 +125,7 @@ var scripts = []*lua.Script{
 func keysOf(seed uint64) lua.Keys { return lua.Countdown.Keys("model", fmt.Sprint(seed)) }
 
 var plays = stage.Play[step]{
+	Vectors: []string{"countdown/ask", "countdown/check", "countdown/inspect"},
 	Scripts: scripts, Random: random,
 	Decode: func(data []byte) stage.History[step] {
 		play := func(s stage.Host, seed uint64, h []step, seen map[string]int) error {

@@ -22,6 +22,7 @@ func keysOf(seed uint64) lua.Keys {
 }
 
 var plays = stage.Play[step]{
+	Vectors: []string{"waitqueue/"},
 	Scripts: []*lua.Script{lua.Introduce}, Random: func(seed uint64) []byte { return stage.Random(seed, 2, 0) },
 	Decode: func(data []byte) stage.History[step] {
 		play := func(s stage.Host, seed uint64, h []step, seen map[string]int) error {

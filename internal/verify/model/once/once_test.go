@@ -29,6 +29,7 @@ func TestTheKeyOfNotesIsThatOfTheClient(t *testing.T) {
 }
 
 var plays = stage.Play[step]{
+	Vectors: []string{"countdown/set", "countdown/down", "countdown/remove", "waitqueue/overtake"},
 	Scripts: append(scripts[:len(scripts):len(scripts)], lua.Overtake), Random: func(seed uint64) []byte { return stage.Random(seed, 2, 0) },
 	Decode: func(data []byte) stage.History[step] {
 		play := func(s stage.Host, seed uint64, h []step, seen map[string]int) error {

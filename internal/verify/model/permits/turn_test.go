@@ -1,6 +1,7 @@
 package permits
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -125,7 +126,32 @@ var scripts = []*lua.Script{
 	lua.Semaphore.Inspect, lua.Resize.Plain(), lua.Downgrade.Script,
 }
 
+// usual is what a semaphore of one permit does most of the time: a permit that is taken, waited for and handed on.
+func usual(s stage.Host) error {
+	k, born := lua.Semaphore.Keys("headwaiter", "orders:42"), stage.Decimal(s.Now())
+	a, b, na := "A:1:p:1:10000:2000", "B:1:p:1:10000:2000", stage.Decimal(s.Now()+3*stage.Second)
+	errs := []error{s.Wake(k, "B", true)}
+	call := func(script *lua.Script, args ...string) (now string) {
+		s.Pass(stage.Millisecond)
+		errs = append(errs, s.Call(k.All(), script, args).Error())
+		return stage.Decimal(s.Now())
+	}
+	call(lua.Semaphore.Ask, a, "try", na, "a@host#1", "1", born)
+	call(lua.Semaphore.End, a)
+	call(lua.Semaphore.Ask, a, "wait", na, "a@host#1", "1", born)
+	call(lua.Semaphore.Ask, b, "try", na, "b@host#2", "1", born)
+	at := call(lua.Semaphore.Ask, b, "look", na, "b@host#2", "1", born)
+	call(lua.Semaphore.Check, "B", "hears", na, "0", "1", b, at, "1", born)
+	call(lua.Semaphore.End, a, "0")
+	call(lua.Semaphore.End, b)
+	call(lua.Semaphore.End, b, "0", "0", "1")
+	_, err := s.Woken(k)
+	return errors.Join(append(errs, err, s.Wake(k, "B", false))...)
+}
+
 var plays = stage.Play[step]{
+	Usual:   usual,
+	Vectors: []string{"semaphore/", "rwlock/"},
 	Scripts: scripts, Random: random,
 	Decode: func(data []byte) stage.History[step] {
 		h := decode(data)

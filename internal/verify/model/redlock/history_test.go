@@ -63,6 +63,7 @@ var scripts = []*lua.Script{
 }
 
 var plays = stage.Play[step]{
+	Vectors: []string{"redlock/"},
 	Scripts: scripts, Random: random,
 	Decode: func(data []byte) stage.History[step] { return stage.History[step]{Steps: decode(data), Play: play} },
 }

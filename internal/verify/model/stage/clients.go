@@ -38,7 +38,7 @@ func (m *Embedded) Rewind() { m.Set(Epoch) }
 func (r *Standalone) Rewind() {}
 
 func (m *Embedded) Call(keys []string, s *lua.Script, args []string) rueidis.RedisResult {
-	return call(m.client, keys, s, args)
+	return m.run(keys, s, args)
 }
 
 func (r *Standalone) Call(keys []string, s *lua.Script, args []string) rueidis.RedisResult {

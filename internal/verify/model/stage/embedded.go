@@ -28,6 +28,8 @@ type Embedded struct {
 	ears   [Ears]*miniredis.Subscriber
 	time   int64
 
+	recorder *recorder // nil: nothing is recorded
+
 	mu        sync.Mutex // guards the fields below
 	published []string   // channel, text, …
 	muted     bool
@@ -108,16 +110,18 @@ func (m *Embedded) hook(peer *server.Peer, command string, args ...string) bool 
 		return true
 	case command == "PUBLISH":
 		m.published = append(m.published, args...)
+	case command == "PUBSUB" && m.recorder != nil:
+		m.recorder.asked = append(m.recorder.asked, args[1:]...)
 	}
 	return false
 }
 
 func (m *Embedded) Run(k lua.Keys, s *lua.Script, args []string) (wire.Tuple, error) {
-	return s.Tuple(evalsha(m.client, k, s, args...))
+	return s.Tuple(m.run(KeysOf(k, s, args), s, args))
 }
 
 func (m *Embedded) Inspect(k lua.Keys, s *lua.Script, most int) (lua.View, error) {
-	return s.DecodeInspect(evalsha(m.client, k, s, strconv.Itoa(most)))
+	return s.DecodeInspect(m.run(k.All(), s, []string{strconv.Itoa(most)}))
 }
 
 func (m *Embedded) Do(args ...string) rueidis.RedisResult {

@@ -19,6 +19,9 @@ type History[S fmt.Stringer] struct {
 // A Play is all that a model needs to play histories.
 type Play[S fmt.Stringer] struct {
 	Scripts []*lua.Script
+	Vectors []string // how the names of scripts begin whose golden vectors come of these histories
+	// Usual runs what is so usual that no history has it, for the vectors; nil: nothing.
+	Usual func(s Host) error
 	// Random makes the bytes of a history from a seed, Decode a history of any bytes.
 	Random func(seed uint64) []byte
 	Decode func(data []byte) History[S]
@@ -31,6 +34,10 @@ type Play[S fmt.Stringer] struct {
 // these have not reached them all.
 func (p Play[S]) Embedded(t *testing.T, runs, each uint64, sights []string) {
 	t.Parallel()
+	if *writeVectors {
+		p.record(t)
+		return
+	}
 	least := each
 	if testing.Short() {
 		runs, least = 1, each/4

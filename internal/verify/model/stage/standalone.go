@@ -3,6 +3,7 @@ package stage
 import (
 	"context"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -129,14 +130,16 @@ for i, key in ipairs(KEYS) do
   local kind = redis.call('TYPE', key).ok
   all[2 * i - 1] = redis.call('PTTL', key)
   all[2 * i] = kind == 'hash' and redis.call('HGETALL', key)
-    or kind == 'zset' and redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') or {}
+    or kind == 'zset' and redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+    or kind == 'list' and redis.call('LRANGE', key, 0, -1) or {}
 end
 return all`
 
-func (r *Standalone) State(k lua.Keys) (State, error) {
+func (r *Standalone) State(k lua.Keys) (State, error) { return r.contents(k.All()) }
+
+func (r *Standalone) contents(keys []string) (State, error) {
 	var s State
 	client := r.clients[0]
-	keys := k.All()
 	cmd := client.B().Eval().Script(dump).Numkeys(int64(len(keys))).Key(keys...).Build()
 	all, err := client.Do(context.Background(), cmd).ToArray()
 	if err != nil {
@@ -158,8 +161,8 @@ func (r *Standalone) State(k lua.Keys) (State, error) {
 		if left >= 0 {
 			x.Left = max(left, 1) * Millisecond
 		}
-		for j := 0; j+1 < len(list); j += 2 {
-			x.Members[list[j]] = list[j+1]
+		for j := 0; j < len(list); j += 2 {
+			x.Members[list[j]] = strings.Join(list[j+1:min(j+2, len(list))], "")
 		}
 		s = append(s, x)
 	}
