@@ -71,7 +71,7 @@ func TestAMateBehindTheLastPassIsQueuedAheadOfWhoCameLater(t *testing.T) {
 // end of the hold, and ahead of who came later.
 func TestACallThatIsGivenUpCostsNoMateItsPlace(t *testing.T) {
 	t.Parallel()
-	for range 8 { // Who is first is sometimes so by chance. Each time with clients whose clocks no slow answer has unsettled.
+	for range 12 { // Who is first is sometimes so by chance. Each time with clients whose clocks no slow answer has unsettled.
 		redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
 			d := faults.NewDialer(t, s.Dial)
 			m := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), fairlock.WithCohort(1))

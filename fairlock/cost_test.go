@@ -72,7 +72,7 @@ func TestALockThatNobodyElseWantsIsItsHash(t *testing.T) {
 		require.Empty(t, stats)
 		lock, _, _ := keysOf(kit.Name(t))
 		l = hold(t, m)
-		require.Equal(t, int64(4), s.Int("HLEN", lock), "owner, token, version and how long the key lives")
+		require.Equal(t, int64(3), s.Int("HLEN", lock), "owner, token and how long the key lives")
 		kit.Release(t, l)
 	})
 }

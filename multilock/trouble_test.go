@@ -215,7 +215,7 @@ func ahead(t *testing.T, s redistest.Backend, name string) uint64 {
 	t.Helper()
 	token := uint64(time.Now().Add(time.Hour).UnixMicro())
 	keys := lua.Fairlock.Keys("headwaiter", name)
-	s.Do("HSET", keys.Lock, "token", fmt.Sprint(token), "kept", "0", "version", "3")
+	s.Do("HSET", keys.Lock, "token", fmt.Sprint(token), "kept", "0")
 	s.Do("PEXPIRE", keys.Lock, "60000")
 	return token
 }

@@ -30,7 +30,7 @@ func standing(t *testing.T, s *redistest.Embedded, c *Client, name string) *tick
 	arrival := time.Now().UnixMicro()
 	now := fmt.Sprint(arrival)
 	owner := wire.Ticket{Client: "other", Number: 1, Kind: wire.Exclusive, Permits: 1, Lease: 10 * time.Hour, Grant: time.Second}
-	s.Do("HSET", q.keys.Lock, "owner", owner.String(), "token", now, "version", "3", "high", now)
+	s.Do("HSET", q.keys.Lock, "owner", owner.String(), "token", now, "high", now)
 	s.Do("ZADD", q.keys.Queue, now, w.Text)
 	at.mu.Lock()
 	at.lock.Want()

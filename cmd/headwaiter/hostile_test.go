@@ -44,7 +44,7 @@ func besieged(t *testing.T) *redistest.Server {
 	for _, name := range []string{"orders", "-rf", hostile} {
 		key := "headwaiter:lock:{" + name + "}"
 		s.Do("HSET", key, "owner", client+":1:x:1:3600000000:2000000", "until", "9000000000000000",
-			"token", "7", "since", "7:1000000", "phase", "held", "version", "3")
+			"token", "7", "since", "7:1000000", "phase", "held")
 		s.Do("HSET", "headwaiter:client:"+client, "who", lua.Introduction(hostile+"@"+hostile+"#1", hostile, hostile))
 		s.Do("HSET", "headwaiter:identity:"+hostile, "client", hostile, "incarnation", "1000000", "who", hostile, "invocation", hostile,
 			"before", "1000000:"+hostile, "twice", "1000000:"+hostile)

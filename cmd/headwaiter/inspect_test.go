@@ -110,7 +110,7 @@ func TestInspectKnowsWhoWasHandedTheLock(t *testing.T) {
 func TestInspectTellsOfAHolderThatIsNotKnownByItsClient(t *testing.T) {
 	s := kit.Start(t)
 	s.Do("HSET", "headwaiter:lock:{brief}", "owner", "stranger:1:x:1:1000:1000", "until", "9000000000000000",
-		"token", "7", "since", "7:1000000", "phase", "granted", "version", "3")
+		"token", "7", "since", "7:1000000", "phase", "granted")
 	out := shows(t, s, "inspect", "brief")
 	require.Contains(t, out, "holder   not known")
 	require.Contains(t, out, "client   stranger")

@@ -229,6 +229,17 @@ func TestAKeyOutlivesAHoldOfWhichOnlyTheEndIsWritten(t *testing.T) {
 	require.Equal(t, 12, whole, "of 60")
 }
 
+// The keys lived for a token that the clock was behind by days, which counts for a day at the most.
+func TestAnAskCutsKeysAfterAStepOfTheClock(t *testing.T) {
+	t.Parallel()
+	p := newPlayer(startEmbedded(t), keysOf(0))
+	p.must(t, p.asks("a", 1, wire.Try))
+	p.must(t, End{Ticket: ticket("a", 1)})
+	require.NoError(t, p.step(step{Op: line.OpClock, Micros: -48 * 60 * minute}))
+	require.Equal(t, wire.Granted, p.must(t, p.asks("b", 1, wire.Try)).Status)
+	require.Less(t, p.before.State[0].Left, int64(25*60*minute))
+}
+
 // The server's clock has stepped back since the arrivals were given.
 func TestOfThoseWhoBringLaterArrivalsNoneIsOvertaken(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *player) {

@@ -215,7 +215,7 @@ func TestHostileNamesAreText(t *testing.T) {
 	const hostile = `<img src=/x onerror=alert(1)></title><script>alert(2)</script>"'>&amp;`
 	s := redistest.Start(t)
 	key := "headwaiter:lock:{" + hostile + "}"
-	s.Do("HSET", key, "owner", "c:1:x:1:3600000000:2000000", "until", "9000000000000000", "token", "7", "since", "7:1000000", "phase", "held", "version", "3")
+	s.Do("HSET", key, "owner", "c:1:x:1:3600000000:2000000", "until", "9000000000000000", "token", "7", "since", "7:1000000", "phase", "held")
 	s.Do("ZADD", key+":queue", "1000", "d:2:x:1:3600000000:2000000")
 	s.Do("HSET", "headwaiter:client:c", "who", hostile+"\x1b[2J\u202e@"+hostile+"#1")
 	_, address := console(t, s, "--allow-release")

@@ -255,3 +255,20 @@ func TestAReplicaTellsNobody(t *testing.T) {
 		}
 	}
 }
+
+// A look that goes with others does not keep a head that nobody hears for, where some permits are free.
+func TestALookWithOthersFindsAHeadThatIsDead(t *testing.T) {
+	onBoth(t, false, 3, func(t *testing.T, p *player) {
+		p.holds(t, ticket("a", 1, 'p', 2))
+		p.waits(t, 1, ticket("b", 1, 'p', 2))
+		behind := ticket("c", 1, 'p', 2)
+		look := p.looks("c", wire.Hears, lua.Arrival{Ticket: behind, Arrival: p.waits(t, 2, behind).Arrival})
+		look.Together = true
+		require.NotEmpty(t, p.must(t, look).States)
+		require.NotZero(t, p.Seen["looked together"], "while the head hears there is nothing to do")
+		require.NoError(t, p.Hear(1, false))
+		look.NotAfter = p.later()
+		p.must(t, look)
+		require.Equal(t, 1, p.Seen["looked together"])
+	})
+}
