@@ -20,9 +20,30 @@ type Child struct {
 	Lines *bufio.Scanner // what it prints
 }
 
+// otherVariable names the test binary of another commit.
+const otherVariable = "HEADWAITER_OTHER"
+
 // Fork starts the test binary with a text in an environment variable, by which it knows that it is a child and what to do;
 // under another program if one is given, with its arguments. The caller ends it, and waits for it.
 func Fork(t testing.TB, variable, text string, under ...string) Child {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatalf("crowd: %v", err)
+	}
+	return fork(t, path, variable, text, under)
+}
+
+// ForkOther is Fork with the test binary that HEADWAITER_OTHER names, of another commit; without that it is Fork.
+func ForkOther(t testing.TB, variable, text string, under ...string) Child {
+	t.Helper()
+	if path := os.Getenv(otherVariable); path != "" {
+		return fork(t, path, variable, text, under)
+	}
+	return Fork(t, variable, text, under...)
+}
+
+func fork(t testing.TB, path, variable, text string, under []string) Child {
 	t.Helper()
 	check := func(err error) {
 		if err != nil {
@@ -30,8 +51,6 @@ func Fork(t testing.TB, variable, text string, under ...string) Child {
 			t.Fatalf("crowd: %v", err)
 		}
 	}
-	path, err := os.Executable()
-	check(err)
 	command := append(slices.Clone(under), path)
 	c := Child{Cmd: exec.Command(command[0], command[1:]...)}
 	c.Cmd.Env = append(os.Environ(), variable+"="+text)

@@ -17,13 +17,18 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 	"github.com/headwaiter/headwaiter/internal/verify/judge"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/multilock"
 	"github.com/headwaiter/headwaiter/observe"
+	"github.com/headwaiter/headwaiter/redlock"
+	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
+	"github.com/headwaiter/headwaiter/striped"
 )
 
 // planVariable is the environment variable that makes a process a child, and tells it what to do.
@@ -38,7 +43,8 @@ type plan struct {
 	Lease   time.Duration
 	Hold    time.Duration // at most, and so much between two holds
 	Cancel  int           // how many of 1,000 calls give up after a moment
-	Index   int           // of the process
+	Kinds   []string      // of locks, if not the usual
+	Index   int           // of the process; the uneven ones may be of another commit
 	Under   []string      // a program that runs it, and its first arguments
 	Grant   time.Duration // the grant lease of its clients, if not the usual
 	File    string        // where it writes when it held
@@ -53,8 +59,26 @@ const (
 
 var kinds = []string{locks, permits, reads}
 
+// moreKinds are for plans that name them.
+var moreKinds = []string{entered, several, stripes, leaders, votes}
+
+const (
+	entered = "reentrant"
+	several = "multilock"
+	stripes = "striped"
+	leaders = "election"
+	votes   = "redlock"
+)
+
 // limits are how much of each kind may be held at a time.
-var limits = map[string]int64{locks: 1, permits: 2, reads: judge.Readers}
+var limits = map[string]int64{locks: 1, permits: 2, reads: judge.Readers, entered: 1, several: 1, stripes: 1, leaders: 1, votes: 1}
+
+func (p plan) kinds() []string {
+	if len(p.Kinds) > 0 {
+		return p.Kinds
+	}
+	return kinds
+}
 
 // What a process says, a line at a time.
 type said struct {
@@ -156,7 +180,7 @@ func (c *child) begin() error {
 		}
 		c.clients = append(c.clients, client)
 		for _, name := range c.plan.Names {
-			for _, kind := range kinds {
+			for _, kind := range c.plan.kinds() {
 				w := &worker{
 					child: c, id: fmt.Sprintf("%d.%d.%s.%q", c.plan.Index, i, kind, name), name: fmt.Sprintf("%s %q", kind, name),
 				}
@@ -262,11 +286,31 @@ func (w *worker) acquirer(c *headwaiter.Client, kind, name string) func(context.
 			return l, 1, err
 		}
 	}
-	m := fairlock.New(c, name, lasts)
+	lock := w.locking(c, kind, name)
 	return func(ctx context.Context) (*lease.Lease, int, error) {
-		l, err := m.Lock(ctx)
+		l, err := lock(ctx)
 		return l, 1, err
 	}
+}
+
+// locking takes the whole of a name.
+func (w *worker) locking(c *headwaiter.Client, kind, name string) func(context.Context) (*lease.Lease, error) {
+	lasts := headwaiter.WithLease(w.child.plan.Lease)
+	switch kind {
+	case entered:
+		return reentrant.New(c, name, lasts).Lock
+	case several:
+		return multilock.New(c, []string{name + " one", name + " two"}, lasts).Lock
+	case stripes:
+		m := striped.New(c, name+" of many", 2, lasts)
+		return func(ctx context.Context) (*lease.Lease, error) { return m.Lock(ctx, "key") }
+	case leaders:
+		e := election.New(c, name, lasts)
+		return func(ctx context.Context) (*lease.Lease, error) { return e.Campaign(ctx, "leader") }
+	case votes:
+		return redlock.New([]*headwaiter.Client{c}, name, lasts, redlock.WithoutSafeRestart()).Lock
+	}
+	return fairlock.New(c, name, lasts).Lock
 }
 
 // run works until ctx ends.

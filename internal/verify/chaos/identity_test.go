@@ -43,12 +43,11 @@ type mortal struct {
 	Kind      string
 	Names     []string
 	Lease     time.Duration
+	Other     bool // of another commit, if there is one
 }
 
 // mortalKinds are what it can hold. Each takes the whole of a name, or keeps a writer out; a party has come to a barrier.
 var mortalKinds = []string{"lock", "reentrant", "writer", "reader", "permits", "leader", party}
-
-const party = "party"
 
 // meets is the barrier of a party, which waits for two more.
 func (m mortal) meets(c *headwaiter.Client) *barrier.Barrier {
@@ -129,7 +128,11 @@ func mortalMain() {
 // born starts such a process, which ends with the test at the latest.
 func (m mortal) born(t *testing.T) crowd.Child {
 	t.Helper()
-	c := crowd.Fork(t, mortalVariable, string(kit.Got(json.Marshal(m))(t)))
+	fork := crowd.Fork
+	if m.Other {
+		fork = crowd.ForkOther
+	}
+	c := fork(t, mortalVariable, string(kit.Got(json.Marshal(m))(t)))
 	t.Cleanup(func() { dies(c) })
 	return c
 }
@@ -169,6 +172,7 @@ func TestAKilledHolderCostsItsRestart(t *testing.T) {
 		kind := mortalKinds[i%len(mortalKinds)]
 		t.Run(fmt.Sprint(i, " ", kind), func(t *testing.T) {
 			m := mortalOf(t, kind, 1, s.Option().InitAddress...)
+			m.Other = i%2 == 1
 			if kind == party {
 				breaks(t, c, m)
 				return
@@ -184,6 +188,7 @@ func TestAKilledHolderCostsItsRestart(t *testing.T) {
 			kit.Eventually(t, "the call to wait", func() bool { return c.Stats().Subscribes > before })
 			dies(first)
 			evidence.Fault(t, "process killed", 1)
+			m.Other = !m.Other
 			next := m.born(t)
 			require.Equal(t, []string{"1"}, says(t, next, "dialled"))
 			l := waits.Value(t)

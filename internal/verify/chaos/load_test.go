@@ -65,8 +65,11 @@ type process struct {
 // newProcess starts one; it ends with the test.
 func newProcess(t testing.TB, p plan) *process {
 	t.Helper()
-	text := kit.Got(json.Marshal(p))(t)
-	c := &process{t: t, plan: p, child: crowd.Fork(t, planVariable, string(text), p.Under...), ended: make(chan struct{}), workers: map[string]int64{}}
+	text, fork := kit.Got(json.Marshal(p))(t), crowd.Fork
+	if p.Index%2 == 1 {
+		fork = crowd.ForkOther
+	}
+	c := &process{t: t, plan: p, child: fork(t, planVariable, string(text), p.Under...), ended: make(chan struct{}), workers: map[string]int64{}}
 	go c.follow()
 	t.Cleanup(c.end)
 	return c
@@ -162,7 +165,7 @@ func (c *process) line(t testing.TB, kind string) []string {
 }
 
 // workersOf is how many workers a plan has.
-func (p plan) workersOf() int { return p.Clients * len(p.Names) * len(kinds) }
+func (p plan) workersOf() int { return p.Clients * len(p.Names) * len(p.kinds()) }
 
 // finish makes it end in good order, and returns what is left.
 func (c *process) finish(t testing.TB) remainder {

@@ -139,7 +139,7 @@ func (m *moving) start(role string) *process {
 	m.Helper()
 	p := newProcess(m, plan{
 		Role: role, Addrs: []string{m.server.Addr()}, Names: []string{m.name}, Lease: movedLease,
-		Grant: movedFor, File: filepath.Join(m.TempDir(), "held"),
+		Grant: movedFor, File: filepath.Join(m.TempDir(), "held"), Index: map[string]int{taker: 1}[role],
 	})
 	p.line(m, "K")
 	return p

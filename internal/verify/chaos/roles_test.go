@@ -56,6 +56,7 @@ const (
 	giver   = "giver"   // hands a hold over
 	taker   = "taker"   // adopts one
 	dozer   = "dozer"   // waits for a redlock of one node, and says what it got
+	party   = "party"   // meets others at a barrier, counts a latch down with them, and says in which order they came
 )
 
 // play does what the role wants.
@@ -71,6 +72,9 @@ func (c *child) play() error {
 		return c.clocked(client)
 	case dozer:
 		go c.dozer(client)
+		return nil
+	case party:
+		go c.party(client)
 		return nil
 	case giver:
 		return c.giver(client)

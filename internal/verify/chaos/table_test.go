@@ -201,6 +201,10 @@ var table = slices.Concat([]fault{
 	{"deployments/", "a call that gives up behind a restart leaves nothing", by(aCallThatGivesUpBehindARestartLeavesNothing), nil},
 	{"deployments/", "a server that comes up with its data grants", by(aServerThatComesUpWithItsDataGrants).short(), nil},
 	{"deployments/", "a server is asked for its age once a connection", by(aServerIsAskedForItsAgeOnceAConnection), nil},
+	{"upgrade/", "clients of two commits share every kind of lock", under(twoCommitsShareLocks, lossy, func(o *options) {
+		o.processes, o.plan.Kinds = 4, slices.Concat(kinds, moreKinds)
+	}), nil},
+	{"upgrade/", "clients of two commits meet at latches and barriers", by(twoCommitsMeet), nil},
 	{"soak/", "nobody is overtaken and nothing grows", by(nobodyIsOvertakenAndNothingGrows), nil},
 }, failovers.cases(), warped)
 
