@@ -61,6 +61,13 @@ func (c *Client) Shutdown(ctx context.Context) error { return (*waitqueue.Client
 // A copy that does not call it is found out when it makes its next connections, which ends the same way.
 func (c *Client) Restored() { (*waitqueue.Client)(c).Restored() }
 
+// A Burial is what [Client.Bury] has ended at one name.
+type Burial struct {
+	Kind  string // of the primitive, as in its keys: lock, semaphore, …
+	Name  string
+	Holds int // or parties at a barrier
+}
+
 // Bury ends what the client has left that has an [Options].Identity, in place of the process that would take it next: what it
 // holds is free for others at once. It is for a witness of the death: whoever waits for the process, as a supervisor does. The
 // command "headwaiter bury" does the same.
@@ -69,8 +76,12 @@ func (c *Client) Restored() { (*waitqueue.Client)(c).Restored() }
 // does not end what the next run holds. It returns what it has ended; found is false if the identity is not known, or another run
 // has it. After an error some of it may be ended: call it again. A client that is buried though it lives loses its holds
 // with the cause [lease.ErrReplaced].
-func (c *Client) Bury(ctx context.Context, identity, invocation string) (ended []waitqueue.Burial, found bool, err error) {
-	return (*waitqueue.Client)(c).Bury(ctx, identity, invocation)
+func (c *Client) Bury(ctx context.Context, identity, invocation string) (ended []Burial, found bool, err error) {
+	all, found, err := (*waitqueue.Client)(c).Bury(ctx, identity, invocation)
+	for _, b := range all {
+		ended = append(ended, Burial(b))
+	}
+	return ended, found, err
 }
 
 // Options is what a client needs to know. Only Redis.InitAddress must be set.

@@ -1,4 +1,4 @@
-// Package waitqueue is for authors of primitives. Programs that lock need package headwaiter and a primitive such as
+// Package waitqueue is for authors of primitives, and experimental: it may change in any version. Programs that lock need package headwaiter and a primitive such as
 // fairlock; README.md and docs/choose.md say which one, and docs/guarantees.md what it promises.
 //
 // The package turns "you must wait" into a blocking call. It does identity, connections, tickets, waiting and renewal. A

@@ -232,45 +232,42 @@ func TestAVersionThatNotAllModulesCanHaveIsRefused(t *testing.T) {
 	}
 }
 
-// TestAChangeThatBreaksUsersIsFound runs scripts/api in a copy of the repository that has had a release.
+// TestAChangeThatBreaksUsersIsFound runs scripts/api in a copy of the repository: since version 1 was frozen, and since a
+// release.
 func TestAChangeThatBreaksUsersIsFound(t *testing.T) {
 	copied := filepath.Join(t.TempDir(), "copy")
 	require.NoError(t, copyRepository(copied))
-	api := func(next string) (string, error) {
+	api := func() (string, error) {
 		cmd := exec.Command("scripts/api", "github.com/headwaiter/headwaiter/lease")
 		cmd.Dir = copied
-		cmd.Env = append(os.Environ(), "NEXT="+next, "GOFLAGS=", "GOWORK=")
+		cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=")
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
+	commit := func(message string) {
+		_, err := run(copied, "git", "commit", "--quiet", "--allow-empty", "--message", message)
+		require.NoError(t, err)
+	}
 
-	said, err := api("")
-	require.Error(t, err, "without a release there is nothing to compare with")
-	require.Contains(t, said, "no tag of a release")
-	said, err = api("v0.1.0")
-	require.NoError(t, err, "the first release: %s", said)
-
-	// The commit of a release comes after the one that it releases.
-	_, err = run(copied, "git", "commit", "--quiet", "--allow-empty", "--message", "release v0.1.0")
-	require.NoError(t, err)
-	_, err = run(copied, "git", "tag", "v0.1.0")
-	require.NoError(t, err)
-	said, err = api("")
-	require.NoError(t, err, "%s", said)
-
+	commit("Freeze version 1 of the wire and of the interface")
 	file := filepath.Join(copied, "lease", "lease.go")
 	code, err := os.ReadFile(file)
 	require.NoError(t, err)
 	const shared = "func (l *Lease) Shared() bool"
 	require.Contains(t, string(code), shared)
-	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(string(code), shared, "func (l *Lease) Divided() bool", 1)), 0o600))
-	for _, next := range []string{"v0.1.0", "v0.1.1"} {
-		said, err = api(next)
-		require.Error(t, err, "a method is gone")
+	for _, since := range []string{"the freeze", "a release"} {
+		said, err := api()
+		require.NoError(t, err, "%s: %s", since, said)
+		require.NoError(t, os.WriteFile(file, []byte(strings.Replace(string(code), shared, "func (l *Lease) Divided() bool", 1)), 0o600))
+		said, err = api()
+		require.Error(t, err, "a method is gone since %s", since)
 		require.Contains(t, said, "Lease).Shared")
+		require.NoError(t, os.WriteFile(file, code, 0o600))
+		// The commit of a release comes after the one that it releases.
+		commit("release v1.0.0")
+		_, err = run(copied, "git", "tag", "--force", "v1.0.0")
+		require.NoError(t, err)
 	}
-	said, err = api("v0.2.0")
-	require.NoError(t, err, "a new minor version may: %s", said)
 }
 
 // allowed are licences under which code may be used with this project's.
