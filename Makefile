@@ -1,7 +1,7 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check house shape race sim-check faults examples steady bench-check network bench-redlock bench-deaths test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far vectors vectors-check fuzz explore explore-check sim campaign failovers mutants \
-	spell staticcheck vuln api licences sbom workflows shell oldest-go platforms servers-matrix release-notes release-test release-check profile
+.PHONY: help demo test check house shape race sim-check faults examples steady bench-check network bench-redlock bench-deaths lost-updates test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far vectors vectors-check fuzz explore explore-check sim campaign failovers mutants \
+	spell staticcheck vuln api licences sbom workflows shell oldest-go platforms servers-matrix release-notes release-test release-check profile upgrade
 
 # Every package of the core and of the modules that go.work joins to it.
 ALL := github.com/headwaiter/headwaiter/...
@@ -111,6 +111,10 @@ bench-deaths: redis ## what a killed holder costs, with and without an identity,
 bench-redlock: redis ## redlock and redsync on the same five servers: writes the table of docs/redlock.md
 	go run ./bench/rivals/cmd/bench -pairs -locks headwaiter,redsync -work R5 -rounds 9 -slice 200ms -floor-slice 60ms -pin -within 6m -out bench-results -fill docs/redlock.md $(ARGS)
 
+lost-updates: servers ## updates lost under this lock and others, by faults, with and without a token: writes docs/lost-updates.md
+	@scripts/need etcd
+	$(GOTEST) -run TestLostUpdates ./bench/rivals/lost -args -page $(CURDIR)/docs/lost-updates.md $(ARGS)
+
 BASELINE := bench/baseline.jsonl
 
 bench-compare: redis ## measure this project's own pairs again, and say what has changed since the base line: about five minutes
@@ -203,15 +207,15 @@ staticcheck: ## staticcheck over all modules
 vuln: ## known vulnerabilities that our code reaches, over all modules; asks vuln.go.dev
 	go run $(GOVULNCHECK) $(ALL)
 
-api: ## what changed for users since the last release; NEXT=vX.Y.Z says what the next will be
-	NEXT=$(NEXT) scripts/api
+api: ## whether users of the last release, or of the frozen version 1, would have to change their code
+	scripts/api
 
 workflows: ## check the workflow files
 	go run $(ACTIONLINT)
 
 shell: ## check the shell scripts
 	@scripts/need shellcheck
-	shellcheck scripts/api scripts/check scripts/having scripts/need scripts/profile scripts/release scripts/server scripts/spell scripts/steady .ci/run
+	shellcheck scripts/api scripts/check scripts/frozen scripts/having scripts/need scripts/profile scripts/release scripts/server scripts/spell scripts/steady scripts/upgrade .ci/run
 
 # The core's go.mod says which Go it promises to work with; the toolchain is fetched where it is not here. The modules
 # that promise the same are in a workspace of their own: the workspace of the tree is as new as the newest module needs.
@@ -251,4 +255,10 @@ release-notes: ## write what CHANGELOG.md says of VERSION=vX.Y.Z to dist/notes.m
 release-test: ## release a copy of this repository, and build a stranger's module against each
 	cd internal/release && GOWORK=off go vet ./... && GOWORK=off go test -count=1 -timeout 30m $(ARGS) ./...
 
-release-check: lint platforms staticcheck vuln spell workflows shell api sbom release-test oldest-go ## all that is checked before a release, except the tests
+# The commit that froze version 1; from the first release on name the last release.
+FROM ?= $(shell scripts/frozen)
+
+upgrade: redis ## clients of commit FROM and of this tree share names under load and faults; then of this tree and of a minor version after it
+	scripts/upgrade $(FROM) $(ARGS)
+
+release-check: lint platforms staticcheck vuln spell workflows shell api sbom release-test oldest-go upgrade ## all that is checked before a release, except the tests

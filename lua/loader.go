@@ -64,10 +64,10 @@ const (
 	bodyMark    = "-- @body"
 )
 
-// all are the scripts by their SHA-1; unsharded are those for plain channels.
+// all are the scripts by their SHA-1; usual are those for plain channels.
 var (
-	all       = map[string]*Script{}
-	unsharded []*Script
+	all   = map[string]*Script{}
+	usual []*Script
 )
 
 // Named is the script that EVALSHA calls so; nil if it is none of these.
@@ -75,7 +75,7 @@ func Named(sha string) *Script { return all[sha] }
 
 // Scripts are all of them, by name and variant, but for those for sharded channels.
 func Scripts() []*Script {
-	list := slices.Clone(unsharded)
+	list := slices.Clone(usual)
 	slices.SortFunc(list, func(a, b *Script) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Variant, b.Variant))
 	})
@@ -151,7 +151,7 @@ func registered(name, source string, files []string) *Script {
 	s.Variant = strings.Join(variant, " ")
 	s.sharded = newScript(name, toSharded.Replace(s.Source))
 	all[s.SHA], all[s.sharded.SHA] = s, s.sharded
-	unsharded = append(unsharded, s)
+	usual = append(usual, s)
 	return s
 }
 

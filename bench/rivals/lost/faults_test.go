@@ -84,6 +84,8 @@ type fault struct {
 
 const (
 	brief = 300 * time.Millisecond // work that no lease is too short for
+	long  = 600 * time.Millisecond // and that ends before the first renewal
+	later = 750 * time.Millisecond // after that
 	soon  = 10 * time.Second       // for an operator
 )
 
@@ -141,15 +143,15 @@ func (r *run) failsOver(i int) {
 	s := &r.servers
 	switch {
 	case s.etcd != nil:
-		r.holder(answer{Work: brief})
+		r.holder(answer{Work: long})
 		s.etcd.Kill()
 		require.NoError(r.T, s.etcd.Run())
 	case r.lock == nodes:
-		r.holder(answer{Work: brief})
+		r.holder(answer{Work: long})
 		s.redis[i%len(s.redis)].Restart()
 	default:
 		s.redis[1].Do("REPLICAOF", "127.0.0.1", "1") // Nobody listens there.
-		r.next(answer{Work: brief}, lasts)           // With WithReplicas nobody holds now.
+		r.next(answer{Work: long}, lasts)            // With WithReplicas nobody holds now.
 		s.redis[0].Kill()
 		s.redis[1].Do("REPLICAOF", "NO", "ONE")
 		s.redis[0], s.redis[1] = s.redis[1], s.redis[0]
@@ -158,15 +160,16 @@ func (r *run) failsOver(i int) {
 			w.proxies[0].Lead(s.redis[0].Addr())
 			w.proxies[0].Cut()
 		}
-		time.Sleep(brief) // The work.
+		time.Sleep(long) // The work.
 		s.redis[1].Restart()
 		s.follow(r.T)
 	}
 }
 
-// forces takes the lock away from its holder, as an operator does who thinks that it hangs.
+// forces takes the lock away from its holder, as an operator does who thinks that it hangs, between two renewals.
 func (r *run) forces(int) {
-	r.holder(answer{Work: brief})
+	r.holder(answer{Work: 2 * long})
+	time.Sleep(later) // The holder works meanwhile.
 	ctx, cancel := context.WithTimeout(context.Background(), soon)
 	defer cancel()
 	var err error
@@ -198,11 +201,11 @@ func (r *run) forces(int) {
 
 // steps sets the clock of the master, or of one node, an hour ahead.
 func (r *run) steps(i int) {
-	r.holder(answer{Work: brief})
+	r.holder(answer{Work: long})
 	clock := r.servers.clocks[0]
 	if r.lock == nodes {
 		clock = r.servers.clocks[i%len(r.servers.clocks)]
 	}
 	clock.Shift(time.Duration(i+1) * time.Hour)
-	time.Sleep(brief) // The work.
+	time.Sleep(long) // The work.
 }

@@ -24,7 +24,7 @@ Written by ` + "`make lost-updates`" + `: %s, commit %s, %d cores, %s. Of %d upd
 - **paused**: after the lock has said that the holder holds, before its write arrives, for longer than the lease. No lock can tell it; only the record can refuse it.
 - **cut off**: nothing passes between the holder and its server while it works for longer than the lease.
 - **failed over**: the master dies, and a replica takes over that does not know of the hold. With ` + "`redlock`" + ` a node loses its data; etcd restarts with its own.
-- **forced out**: an operator releases the lock, or deletes its key.
+- **forced out**: an operator releases the lock, or deletes its key, between two renewals of a hold that has lasted for %v. This library tells the holder by message.
 - **clock steps**: the server's, or that of one node, by an hour. etcd's leases follow no wall clock.
 
 With ` + "`fence`" + ` the record refused %d writes and reads with old tokens. A token helps with every lock that has one; how to use it: [guarantees.md](guarantees.md).
@@ -61,6 +61,6 @@ func write(t *testing.T, page string) {
 	require.False(t, t.Failed())
 	commit := kit.Got(exec.Command("git", "describe", "--always", "--dirty", "--abbrev=12").Output())(t)
 	took := time.Since(began).Round(time.Second)
-	text := fmt.Sprintf(about, lasts, began.UTC().Format("2 January 2006"), strings.TrimSpace(string(commit)), runtime.NumCPU(), took, *updates, *times, &table, refused)
+	text := fmt.Sprintf(about, lasts, began.UTC().Format("2 January 2006"), strings.TrimSpace(string(commit)), runtime.NumCPU(), took, *updates, *times, &table, later, refused)
 	require.NoError(t, os.WriteFile(page, []byte(text), 0o600))
 }

@@ -115,12 +115,12 @@ func (p plan) work() error {
 			continue
 		}
 		r := ask(said{Op: reads, Token: h.token})
-		time.Sleep(r.Work)
+		time.Sleep(r.Work) // The work.
 		switch {
 		case r.Refused:
 		case h.certain():
 			_ = out.Encode(said{Op: asked})
-			time.Sleep(r.Slow)
+			time.Sleep(r.Slow) // The way to the record.
 			ask(said{Op: written, Token: h.token, Value: r.Value + 1})
 		default:
 			_ = out.Encode(said{Op: told})
