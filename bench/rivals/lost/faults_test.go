@@ -86,7 +86,7 @@ const (
 	brief = 300 * time.Millisecond // work that no lease is too short for
 	long  = 600 * time.Millisecond // and that ends before the first renewal
 	later = 750 * time.Millisecond // after that
-	soon  = 10 * time.Second       // for an operator
+	soon  = time.Minute            // for an operator
 )
 
 // faultsOf are those that a lock can meet: etcd's leases follow no wall clock.
@@ -106,7 +106,7 @@ func (r *run) pauses(int) {
 	d, victim := r.holder(answer{Slow: brief})
 	select {
 	case <-d.asks:
-	case <-time.After(kit.Patience):
+	case <-time.After(patience):
 		r.Fatalf("%s: the holder does not ask", r.lock)
 	}
 	victim.stop()

@@ -39,7 +39,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-const workers = 4
+const (
+	workers = 4
+	// patience is how long a test waits for what must come.
+	patience = 2 * time.Minute
+)
 
 // A run is one lock and one fault: servers, workers, and the record.
 type run struct {
@@ -191,7 +195,7 @@ func (r *run) seen() record {
 func (r *run) goesOn(more int64) {
 	r.Helper()
 	from := r.seen().accepted
-	for end := time.Now().Add(kit.Patience); r.seen().accepted < from+more; time.Sleep(time.Millisecond) { // Nobody tells.
+	for end := time.Now().Add(patience); r.seen().accepted < from+more; time.Sleep(time.Millisecond) { // Nobody tells.
 		if time.Now().After(end) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -219,7 +223,7 @@ func (r *run) next(a answer, limit time.Duration) (d *due, victim *worker) {
 // holder is next where somebody must hold.
 func (r *run) holder(a answer) (d *due, victim *worker) {
 	r.Helper()
-	d, victim = r.next(a, kit.Patience)
+	d, victim = r.next(a, patience)
 	if victim == nil {
 		r.Fatalf("%s: nobody holds", r.lock)
 	}
@@ -252,11 +256,9 @@ func counted(t *testing.T, lock string, f fault, times int, updates int64) count
 
 // Who was paused between the question and the write writes over what others wrote meanwhile, unless the record refuses its token.
 func TestAPausedHolderLosesUpdatesAndATokenKeepsThem(t *testing.T) {
-	t.Parallel()
 	pauses := faultsOf(plainly)[0]
 	for _, lock := range []string{plainly, fenced} {
 		t.Run(lock, func(t *testing.T) {
-			t.Parallel()
 			c := counted(t, lock, pauses, 1, 50)
 			if lock == fenced {
 				require.Zero(t, c.lost)
@@ -268,17 +270,19 @@ func TestAPausedHolderLosesUpdatesAndATokenKeepsThem(t *testing.T) {
 	}
 }
 
-// Each lock goes on after each fault, and with a token nothing is lost.
+// With a token nothing is lost, whatever happens; and each lock goes on when a holder was killed.
 func TestLostUpdates(t *testing.T) {
 	if *page != "" {
 		write(t, *page)
 		return
 	}
-	t.Parallel()
 	for _, lock := range locks {
 		t.Run(lock, func(t *testing.T) {
-			t.Parallel()
-			for _, f := range faultsOf(lock) {
+			faults := faultsOf(lock)
+			if lock != fenced {
+				faults = faults[1:2]
+			}
+			for _, f := range faults {
 				if c := counted(t, lock, f, 1, 30); lock == fenced {
 					require.Zero(t, c.lost, f.name)
 				}
