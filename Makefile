@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check house shape race sim-check faults examples steady bench-check network bench-redlock bench-deaths lost-updates test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far vectors vectors-check fuzz explore explore-check sim campaign failovers mutants \
+.PHONY: help demo test check house shape race sim-check faults examples steady bench-check network bench-redlock bench-deaths lost-updates test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far replay vectors vectors-check fuzz explore explore-check sim campaign failovers mutants \
 	spell staticcheck vuln api licences sbom workflows shell oldest-go platforms servers-matrix release-notes release-test release-check profile upgrade
 
 # Every package of the core and of the modules that go.work joins to it.
@@ -148,6 +148,9 @@ bench-check: bench-once ## the benchmark's own tests, and every micro-benchmark 
 FUZZ ?= 4000
 
 # A number of inputs, as an end by time now and then fails a run that found nothing (golang/go#75804, until Go 1.27).
+replay: servers ## the newest bugs of the track record on the commit before their mend, and on this tree: red, then green; ARGS="20"
+	scripts/replay $(ARGS)
+
 vectors: ## write the golden vectors of the scripts to lua/vectors, from the histories of their models
 	rm -f lua/vectors/*.jsonl
 	$(GOTEST) -p 2 -run 'WhatTheModelDoes$$' $$(go list $(ALL) | grep -E '$(MODELS)') -args -vectors
@@ -215,7 +218,7 @@ workflows: ## check the workflow files
 
 shell: ## check the shell scripts
 	@scripts/need shellcheck
-	shellcheck scripts/api scripts/check scripts/frozen scripts/having scripts/need scripts/profile scripts/release scripts/server scripts/spell scripts/steady scripts/upgrade .ci/run
+	shellcheck scripts/api scripts/check scripts/frozen scripts/having scripts/need scripts/profile scripts/release scripts/replay scripts/server scripts/spell scripts/steady scripts/upgrade .ci/run
 
 # The core's go.mod says which Go it promises to work with; the toolchain is fetched where it is not here. The modules
 # that promise the same are in a workspace of their own: the workspace of the tree is as new as the newest module needs.

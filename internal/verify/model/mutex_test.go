@@ -53,7 +53,7 @@ func historyOf(seed uint64) int { return int(seed % 2 * (1 + seed%5)) }
 // ready is a server with what the histories need in addition to their keys.
 func ready(t testing.TB, s stage.Host) stage.Host { return hostOf(t, s) }
 
-// usual is the exchange of docs/protocol.md: a lock that is taken, waited for and handed on, and what a client sends again.
+// usual is what clients of a lock send most of the time: it is taken, waited for and handed on, and an end is sent again.
 func usual(s stage.Host) error {
 	k, na := lua.Fairlock.Keys("headwaiter", "orders:42"), stage.Decimal(s.Now()+3*stage.Second)
 	a, b := "A:1:x:1:10000:2000", "B:1:x:1:10000:2000"
