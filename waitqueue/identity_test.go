@@ -345,7 +345,7 @@ func TestAWitnessEndsOnlyTheRunWhoseDeathItHasSeen(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, found)
 			if !again {
-				require.Equal(t, []waitqueue.Burial{{Kind: "lock", Name: name, Holds: 1}}, ended)
+				require.Equal(t, []headwaiter.Burial{{Kind: "lock", Name: name, Holds: 1}}, ended)
 			}
 		}
 		kit.Release(t, kit.Got(fairlock.New(witness, name).TryLock(t.Context()))(t))
