@@ -27,7 +27,8 @@ func wakeUpsAreLost(t *testing.T, r *run) {
 	p, holder := kit.Proxy(t, r.server), fairlock.New(r.dial(), "unheard")
 	spans := make([]span, either(4, 20))
 	for i := range spans {
-		client := r.dial(kit.Through(p)) // A new one: it looks only because it has to.
+		// A new one, which looks only because it has to, and loses no hold because the machine is busy.
+		client := r.dial(kit.Through(p), func(o *headwaiter.Options) { o.GrantLease = kit.Patience })
 		waiter, l := fairlock.New(client, "unheard"), granted(t, holder)
 		c := queued(t, waiter, 1)
 		// The second look comes soon, for what may have been missed before it heard. From then on they are rare.
