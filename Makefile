@@ -155,7 +155,7 @@ vectors: ## write the golden vectors of the scripts to lua/vectors, from the his
 	rm -f lua/vectors/*.jsonl
 	$(GOTEST) -p 2 -run 'WhatTheModelDoes$$' $$(go list $(ALL) | grep -E '$(MODELS)') -args -vectors
 
-vectors-check: redis ## the golden vectors on the installed server, and on each that packages bring
+vectors-check: redis ## the golden vectors on each server that packages bring; make test has the installed one
 	@set -e; $(GOTEST) -c -o out/vectors.test ./internal/verify/vectors; \
 	for name in $$(scripts/server); do \
 		echo "$$name"; server=$$(scripts/server "$$name"); HEADWAITER_REDIS_SERVER=$$server out/vectors.test -test.count=1; \
