@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -56,7 +57,7 @@ var (
 	onRedis = &engine{name: "redis", title: "a Redis of yours", places: true, dial: dialRedis}
 	engines = []*engine{
 		onRedis,
-		{name: "etcd", title: "etcd", shortest: etcdlock.MinLease, dial: dialEtcd},
+		{name: "etcd", title: "etcd", shortest: etcdlock.MinLease, places: true, dial: dialEtcd},
 		{name: "zk", title: "ZooKeeper", shortest: zklock.MinLease, dial: dialZooKeeper},
 		{name: "postgres", title: "Postgres, by session locks", frees: true, dial: dialSession},
 		{name: "postgres-lease", title: "Postgres, by leased locks", shortest: time.Second, dial: dialLeased},
@@ -124,7 +125,13 @@ func dialEtcd(url, client string, lasts time.Duration) (on connection, err error
 	if err != nil {
 		return on, err
 	}
-	return connection{func(name string) mutex { return etcdlock.New(c, name) }, nil, c.Shutdown}, nil
+	mine := func(client string) bool { return strings.HasSuffix(client, fmt.Sprint("#", os.Getpid())) }
+	stands := func(ctx context.Context, name string) (placed bool, granted time.Time) {
+		info, err := etcdlock.New(c, name).Inspect(ctx)
+		queued := slices.ContainsFunc(info.Queue, func(w lease.Waiter) bool { return mine(w.Client) })
+		return err == nil && (info.Held && mine(info.Holder.Client) || queued), granted // etcd keeps no times.
+	}
+	return connection{func(name string) mutex { return etcdlock.New(c, name) }, stands, c.Shutdown}, nil
 }
 
 func dialZooKeeper(url, client string, lasts time.Duration) (on connection, err error) {
