@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -29,18 +29,19 @@ type engine struct {
 	name, title string
 	shortest    time.Duration // lease
 	frees       bool          // the death of a holder ends its hold at once
-	places      bool          // its connections tell where they stand
 	dial        func(url, client string, lasts time.Duration) (connection, error)
 }
 
 // A connection leads from one process to the server.
 type connection struct {
 	lock func(name string) mutex
-	// stands tells, by the server's order and clock, whether this process has a place in the queue of a lock or holds it,
-	// and, if it holds, since when at the least, by the clock here. It is nil where the server cannot tell.
-	stands func(ctx context.Context, name string) (placed bool, granted time.Time)
+	// stands is asked before a call. What it returns tells, by the server's order and clock, whether this process has a place
+	// in the queue of a lock or holds it, and, if it holds and the server says so, since when at the least, by the clock here.
+	stands func(ctx context.Context, name string) look
 	close  func(context.Context) error
 }
+
+type look func(ctx context.Context) (placed bool, granted time.Time)
 
 type mutex interface {
 	Lock(ctx context.Context) (*lease.Lease, error)
@@ -54,10 +55,10 @@ func (c connection) hangUp() {
 }
 
 var (
-	onRedis = &engine{name: "redis", title: "a Redis of yours", places: true, dial: dialRedis}
+	onRedis = &engine{name: "redis", title: "a Redis of yours", dial: dialRedis}
 	engines = []*engine{
 		onRedis,
-		{name: "etcd", title: "etcd", shortest: etcdlock.MinLease, places: true, dial: dialEtcd},
+		{name: "etcd", title: "etcd", shortest: etcdlock.MinLease, dial: dialEtcd},
 		{name: "zk", title: "ZooKeeper", shortest: zklock.MinLease, dial: dialZooKeeper},
 		{name: "postgres", title: "Postgres, by session locks", frees: true, dial: dialSession},
 		{name: "postgres-lease", title: "Postgres, by leased locks", shortest: time.Second, dial: dialLeased},
@@ -105,16 +106,18 @@ func dialRedis(url, client string, lasts time.Duration) (on connection, err erro
 		return on, err
 	}
 	named := func(name string) *fairlock.Mutex { return fairlock.New(c, name, headwaiter.WithLease(lasts)) }
-	stands := func(ctx context.Context, name string) (placed bool, granted time.Time) {
-		begun := time.Now()
-		info, err := named(name).Inspect(ctx)
-		if err != nil {
-			return false, granted
+	stands := func(_ context.Context, name string) look {
+		return func(ctx context.Context) (placed bool, granted time.Time) {
+			begun := time.Now()
+			info, err := named(name).Inspect(ctx)
+			if err != nil {
+				return false, granted
+			}
+			if info.Held && info.Holder.Client == c.ID() {
+				return true, info.Holder.Since.Add(-time.Since(begun)) // At the latest.
+			}
+			return slices.ContainsFunc(info.Queue, func(w lease.Waiter) bool { return w.Client == c.ID() }), granted
 		}
-		if info.Held && info.Holder.Client == c.ID() {
-			return true, info.Holder.Since.Add(-time.Since(begun)) // At the latest.
-		}
-		return slices.ContainsFunc(info.Queue, func(w lease.Waiter) bool { return w.Client == c.ID() }), granted
 	}
 	return connection{func(name string) mutex { return named(name) }, stands, c.Shutdown}, nil
 }
@@ -125,13 +128,10 @@ func dialEtcd(url, client string, lasts time.Duration) (on connection, err error
 	if err != nil {
 		return on, err
 	}
-	mine := func(client string) bool { return strings.HasSuffix(client, fmt.Sprint("#", os.Getpid())) }
-	stands := func(ctx context.Context, name string) (placed bool, granted time.Time) {
+	return connection{func(name string) mutex { return etcdlock.New(c, name) }, rising(func(ctx context.Context, name string) (int, error) {
 		info, err := etcdlock.New(c, name).Inspect(ctx)
-		queued := slices.ContainsFunc(info.Queue, func(w lease.Waiter) bool { return mine(w.Client) })
-		return err == nil && (info.Held && mine(info.Holder.Client) || queued), granted // etcd keeps no times.
-	}
-	return connection{func(name string) mutex { return etcdlock.New(c, name) }, stands, c.Shutdown}, nil
+		return info.Waiting, err
+	}), c.Shutdown}, nil
 }
 
 func dialZooKeeper(url, client string, lasts time.Duration) (on connection, err error) {
@@ -143,20 +143,49 @@ func dialZooKeeper(url, client string, lasts time.Duration) (on connection, err 
 	if err != nil {
 		return on, err
 	}
-	return connection{func(name string) mutex { return zklock.New(c, name) }, nil, c.Shutdown}, nil
+	return connection{func(name string) mutex { return zklock.New(c, name) }, rising(func(ctx context.Context, name string) (int, error) {
+		info, err := zklock.New(c, name).Inspect(ctx)
+		return info.Waiting, err
+	}), c.Shutdown}, nil
 }
 
 func dialSession(url, _ string, _ time.Duration) (connection, error) {
-	return dialPostgres(url, func(c *sqllock.Client, name string) mutex { return sqllock.NewSession(c, name) })
+	return dialPostgres(url, func(c *sqllock.Client, name string) countable { return sqllock.NewSession(c, name) })
 }
 
 func dialLeased(url, _ string, lasts time.Duration) (connection, error) {
-	return dialPostgres(url, func(c *sqllock.Client, name string) mutex {
+	return dialPostgres(url, func(c *sqllock.Client, name string) countable {
 		return sqllock.NewLeased(c, name, sqllock.WithLease(lasts))
 	})
 }
 
-func dialPostgres(url string, named func(c *sqllock.Client, name string) mutex) (on connection, err error) {
+// countable is a mutex that tells how many wait for it.
+type countable interface {
+	mutex
+	Waiting(ctx context.Context) (int, error)
+}
+
+// rising tells of a place where the server only counts who waits. The demo has one call at a time on its way, so it is this
+// call alone by which the number can rise. A call whose rise is missed, as another leaves at the same moment, has no place
+// before it holds.
+func rising(count func(ctx context.Context, name string) (int, error)) func(context.Context, string) look {
+	return func(ctx context.Context, name string) look {
+		least, err := count(ctx, name)
+		if err != nil {
+			least = math.MaxInt
+		}
+		return func(ctx context.Context) (placed bool, granted time.Time) {
+			n, err := count(ctx, name)
+			if err != nil {
+				return false, granted
+			}
+			placed, least = n > least, min(n, least)
+			return placed, granted
+		}
+	}
+}
+
+func dialPostgres(url string, named func(c *sqllock.Client, name string) countable) (on connection, err error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return on, errors.New("--url: write it like postgres://127.0.0.1:5432/postgres") // Its own error repeats the address.
@@ -167,5 +196,7 @@ func dialPostgres(url string, named func(c *sqllock.Client, name string) mutex) 
 	if err != nil {
 		return on, err
 	}
-	return connection{func(name string) mutex { return named(c, name) }, nil, c.Shutdown}, nil
+	return connection{func(name string) mutex { return named(c, name) }, rising(func(ctx context.Context, name string) (int, error) {
+		return named(c, name).Waiting(ctx)
+	}), c.Shutdown}, nil
 }

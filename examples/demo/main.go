@@ -100,7 +100,6 @@ func (s *scene) conclude(out io.Writer, count counter, started time.Time) error 
 		lone:    s.record.lone,
 		counter: n,
 		step:    now.Round(0).Sub(started.Round(0)) - now.Sub(started),
-		blind:   !s.places,
 	})
 	v.write(out)
 	if !v.ok() {

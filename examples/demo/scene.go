@@ -35,7 +35,6 @@ type scene struct {
 	processes map[string]*process // whose end has not been seen
 	events    chan event
 	busy      map[string]bool // told to call, and not yet through with it
-	places    bool            // the server tells when it knows of a call
 	unplaced  string          // the process of whose call it does not know yet
 	victims   map[string]bool // killed: whether as the holder
 	waiter    bool            // a waiter has been killed
@@ -57,7 +56,7 @@ func newScene(out io.Writer, title string) *scene {
 // enter starts the processes.
 func (s *scene) enter(e *engine, w worker) error {
 	s.view.happened(s.board.title)
-	s.record.frees, s.places = e.frees, e.places
+	s.record.frees = e.frees
 	for i := range demoProcesses {
 		w.Process = string(rune('A' + i))
 		process, err := startProcess(w, s.events)
@@ -199,7 +198,7 @@ func (s *scene) examine(process string) {
 	}
 }
 
-// invite has one of the idle processes call Lock: after the server has seen the call before, if it can tell, so that
+// invite has one of the idle processes call Lock: after the server has seen the call before, so that
 // the order of the calls is beyond doubt, however long a process takes on its way.
 func (s *scene) invite() {
 	if s.phase != calling || s.unplaced != "" {
@@ -217,9 +216,7 @@ func (s *scene) invite() {
 	}
 	process := idle[rand.IntN(len(idle))]
 	s.busy[process.name] = true
-	if s.places {
-		s.unplaced = process.name
-	}
+	s.unplaced = process.name
 	// If it has died, its end is among the events to come.
 	_ = process.call(shortestHold + rand.N(longestHold-shortestHold))
 }

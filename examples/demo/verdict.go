@@ -32,18 +32,6 @@ type evidence struct {
 	counter uint64
 	// step is by how much the machine's clock was set during the run.
 	step time.Duration
-	// blind: the server does not tell when it knew of a call. A busy machine may hold calls up on their way, and the next
-	// ones are made meanwhile.
-	blind bool
-}
-
-// proven reports whether so many overtaken calls prove that the lock does not keep its order. Where the server is blind it
-// takes a fifth of all; a lock without an order has more.
-func (e evidence) proven(overtaken int) bool {
-	if e.blind {
-		return overtaken > len(e.calls)/5
-	}
-	return judge.Proven(overtaken, len(e.calls))
 }
 
 // verdict is what a run of the demo showed. The faults are sentences; each makes the run a failure.
@@ -52,7 +40,7 @@ type verdict struct {
 	processes   int
 	overlaps    []string // two held at once
 	inversions  []string // calls were overtaken
-	late        []string // calls that were overtaken, and may have been held up on their way
+	late        []string // the one call that was overtaken, if it was one: it may have been held up on its way
 	falls       []string // a token that was not larger than those before
 	counter     []string // a write that was refused or overwritten
 	complaints  []string // a call that failed, a process that died, a clock that was set
@@ -90,7 +78,7 @@ func verdictOn(e evidence) verdict {
 	for _, o := range overtaken {
 		v.inversions = append(v.inversions, o.String())
 	}
-	if !e.proven(len(overtaken)) && !slices.ContainsFunc(overtaken, judge.Overtaken.Known) {
+	if !judge.Proven(len(overtaken), len(e.calls)) && !slices.ContainsFunc(overtaken, judge.Overtaken.Known) {
 		v.late, v.inversions = v.inversions, nil
 	}
 	v.writes, v.counter = writes(holds, e.counter)

@@ -88,10 +88,6 @@ func TestEveryFaultIsReported(t *testing.T) {
 			held("A", 1, 0, 1, 200), held("B", 3, 10, 301, 400), held("C", 2, 20, 201, 300),
 			held("D", 5, 30, 501, 600), held("E", 4, 40, 401, 500),
 		}}, faults{inversions: 2}},
-		{"more than a fifth overtaken where the server is blind", evidence{counter: 5, blind: true, calls: []call{
-			held("A", 1, 0, 1, 200), held("B", 3, 10, 301, 400), held("C", 2, 20, 201, 300),
-			held("D", 5, 30, 501, 600), held("E", 4, 40, 401, 500),
-		}}, faults{inversions: 2}},
 		{"a call never held", evidence{counter: 2, calls: []call{
 			held("A", 1, 0, 1, 200), {process: "B", called: at(10)}, held("C", 2, 20, 201, 300),
 		}}, faults{inversions: 1, complaints: 1}},
@@ -157,11 +153,6 @@ func TestWhatIsNoFault(t *testing.T) {
 		{"a killed process is overtaken", evidence{counter: 2, calls: []call{
 			dead("A", 0, 0, -1, 50), held("B", 1, 10, 60, 100), held("C", 2, 20, 101, 200),
 		}}},
-		{"two of ten that were held up on their way to a server that is blind", evidence{counter: 10, blind: true, calls: []call{
-			held("A", 1, 0, 1, 200), held("B", 3, 10, 301, 400), held("C", 2, 20, 201, 300),
-			held("D", 5, 30, 501, 600), held("E", 4, 40, 401, 500), held("F", 6, 700, 701, 702), held("A", 7, 710, 711, 712),
-			held("B", 8, 720, 721, 722), held("C", 9, 730, 731, 732), held("D", 10, 740, 741, 742),
-		}}},
 		{"a call that was held up on its way, and overtaken by all", evidence{counter: 3, calls: []call{
 			held("A", 3, 0, 301, 400), held("B", 1, 10, 11, 200), held("C", 2, 20, 201, 300),
 		}}},
@@ -199,7 +190,7 @@ func TestTheVerdictInWords(t *testing.T) {
 func TestACallThatWasHeldUpIsTold(t *testing.T) {
 	var text strings.Builder
 	verdictOn(evidence{counter: 2, calls: []call{held("A", 2, 0, 201, 300), held("B", 1, 10, 11, 200)}}).write(&text)
-	assert.Contains(t, text.String(), "order inversions   none that counts; 1 may have been held up on the way: overtaken by 1: B (token 1) called 10ms after A")
+	assert.Contains(t, text.String(), "order inversions   none that counts; one call may have been held up on its way: overtaken by 1: B (token 1) called 10ms after A")
 	assert.Contains(t, text.String(), "result             ok")
 }
 

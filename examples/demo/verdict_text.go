@@ -20,7 +20,7 @@ func (v verdict) write(w io.Writer) {
 	v.faults(w, "overlaps", "none", v.overlaps)
 	inverted := "none"
 	if len(v.late) > 0 {
-		inverted = fmt.Sprintf("none that counts; %d may have been held up on the way: %s", len(v.late), v.late[0])
+		inverted = "none that counts; one call may have been held up on its way: " + v.late[0]
 	}
 	v.faults(w, "order inversions", inverted, v.inversions)
 	v.faults(w, "tokens", fmt.Sprintf("rising, from %d to %d", v.first, v.last), v.falls)

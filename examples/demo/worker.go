@@ -99,8 +99,9 @@ func (w *worker) tell(e event) {
 
 // turn is one call of Lock and what follows.
 func (w *worker) turn(ctx context.Context, hold time.Duration) error {
+	look := w.stands(ctx, w.Lock)
 	w.tell(event{Kind: kindCalled})
-	stop := w.placed(ctx)
+	stop := w.placed(ctx, look)
 	held, err := w.mutex.Lock(ctx)
 	now := time.Now()
 	stop()
@@ -110,10 +111,7 @@ func (w *worker) turn(ctx context.Context, hold time.Duration) error {
 		}
 		return err
 	}
-	var granted time.Time
-	if w.stands != nil {
-		_, granted = w.stands(ctx, w.Lock)
-	}
+	_, granted := look(ctx)
 	w.tell(event{Kind: kindHeld, At: now, Token: held.Token(), Deadline: held.Deadline(), Granted: granted})
 	wrote, err := w.work(ctx, held, hold)
 	if cause := context.Cause(held.Context()); cause != nil {
@@ -135,17 +133,14 @@ func (w *worker) turn(ctx context.Context, hold time.Duration) error {
 }
 
 // placed tells when the server knows of a call, until that is over and it is stopped.
-func (w *worker) placed(ctx context.Context) (stop func()) {
-	if w.stands == nil {
-		return func() {}
-	}
+func (w *worker) placed(ctx context.Context, look look) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var looks sync.WaitGroup
 	looks.Go(func() {
 		again := time.NewTicker(placeLook)
 		defer again.Stop()
 		for ctx.Err() == nil {
-			if placed, _ := w.stands(ctx, w.Lock); placed && ctx.Err() == nil {
+			if placed, _ := look(ctx); placed && ctx.Err() == nil {
 				w.tell(event{Kind: kindQueued})
 				return
 			}
