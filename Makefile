@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check house shape race sim-check faults examples steady bench-check network bench-redlock bench-deaths lost-updates test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far replay vectors vectors-check fuzz explore explore-check sim campaign failovers mutants \
+.PHONY: help demo test check house shape race sim-check faults examples steady bench-check network bench-redlock bench-deaths lost-updates test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far evidence replay vectors vectors-check fuzz explore explore-check sim campaign failovers mutants \
 	spell staticcheck vuln api licences sbom workflows shell oldest-go platforms servers-matrix release-notes release-test release-check profile upgrade
 
 # Every package of the core and of the modules that go.work joins to it.
@@ -128,6 +128,10 @@ bench-against: redis ## compare this tree's lock with that of commit REV in pair
 	(cd "$$folder/tree" && go build -o "$$folder/before" ./bench/cmd/bench); \
 	go run ./bench/cmd/bench -against "$$folder/before" -work W1,W3,W4 -clients 2,8,32 -rounds 21 -slice 200ms -floor-slice 20ms -pin -restless $(ARGS)
 
+evidence: servers ## run what docs/evidence.md is made of on this commit, and write it: some hours, and it may be interrupted; ARGS="campaign far" for some steps
+	@scripts/need postgres etcd zookeeper java mvn
+	scripts/evidence $(ARGS)
+
 far: redis ## how far one server and a cluster go, with 10,000 clients and 1,000,000 names: writes docs/how-far.md and what `bench plan` reckons with; ARGS="-help"
 	go run ./bench/cmd/bench far -docs docs/how-far.md -data bench/report/far.jsonl $(ARGS)
 
@@ -218,7 +222,7 @@ workflows: ## check the workflow files
 
 shell: ## check the shell scripts
 	@scripts/need shellcheck
-	shellcheck scripts/api scripts/check scripts/frozen scripts/having scripts/need scripts/profile scripts/release scripts/replay scripts/server scripts/spell scripts/steady scripts/upgrade .ci/run
+	shellcheck scripts/api scripts/check scripts/evidence scripts/frozen scripts/having scripts/need scripts/profile scripts/release scripts/replay scripts/server scripts/spell scripts/steady scripts/upgrade .ci/run
 
 # The core's go.mod says which Go it promises to work with; the toolchain is fetched where it is not here. The modules
 # that promise the same are in a workspace of their own: the workspace of the tree is as new as the newest module needs.

@@ -62,13 +62,32 @@ func TestEachPartComesToEachServerInALapAndEarlyOnTheWay(t *testing.T) {
 			}
 			seen := map[string]int{}
 			for i := range 2 * all * n {
-				on, p, lap := c.turn(i)
-				require.Equal(t, lap, seen[on.name+" "+p.name])
+				on, p, long := c.turn(i)
+				require.Equal(t, i >= all*n, long)
+				require.Equal(t, i/(all*n), seen[on.name+" "+p.name])
 				seen[on.name+" "+p.name]++
 			}
 			require.Len(t, seen, all*n)
 		}
 	}
+}
+
+func TestACampaignWithALeastNumberOfAcquisitionsIsOnEachServerAndHasNoLongForm(t *testing.T) {
+	t.Parallel()
+	c := campaign{parts: parts[:2], servers: make([]server, 3)}
+	require.True(t, c.goesOn(0, 0, 0))
+	require.False(t, c.goesOn(1, 0, 0))
+	c.least = 100
+	require.True(t, c.goesOn(5, 100, time.Hour))
+	require.False(t, c.goesOn(6, 100, time.Hour))
+	require.True(t, c.goesOn(60, 99, time.Hour))
+	for i := range 12 {
+		_, _, long := c.turn(i)
+		require.False(t, long)
+	}
+	c.least, c.long = 0, true
+	_, _, long := c.turn(2)
+	require.True(t, long)
 }
 
 func TestTestsThatCannotBeStartedEndACampaign(t *testing.T) {

@@ -2,7 +2,8 @@
 // into docs/campaign.md. A part of it is the tests of one kind: the faults of package chaos (of clients, of servers, of the
 // network, failovers, the soak), and all primitives on networks in trouble. The parts take turns on the servers that scripts/server can fetch and on the one that is
 // installed; what cannot be had is left out by name. After a part was on each server once in its short form it comes in its
-// long one; with -long that is so as soon as each part has had its turn.
+// long one; with -long that is so as soon as each part has had its turn. With -least each part comes to each server, in its
+// short form alone, and again until so many acquisitions were judged: so no part and no server has nearly all of them.
 //
 // The tests write down what they see (package evidence); the campaign counts that. It fails if a test does, if a history is
 // not legal or could not be judged in time, if a recovery took longer than its bound, and if a part has judged nothing. A
@@ -32,6 +33,7 @@ func main() {
 	flag.StringVar(&on, "on", "", "servers, with commas: installed, and what scripts/server knows")
 	flag.StringVar(&c.run, "run", "", "of the tests of these parts those that match")
 	flag.BoolVar(&c.long, "long", false, "the long form, once each part has had its turn; without it, once each has been on all servers")
+	flag.IntVar(&c.least, "least", 0, "how many acquisitions to judge at the least, with each part on each server")
 	flag.StringVar(&c.page, "page", "docs/campaign.md", "where to write what came of it; nowhere if empty")
 	flag.StringVar(&c.failed, "failed", "internal/verify/campaign/failed.tsv", "the table of all cases that ever failed, with -page")
 	flag.StringVar(&c.histories, "histories", "", "a folder for the histories of some cases, and their pictures")

@@ -54,6 +54,7 @@ type campaign struct {
 	lasts                                time.Duration
 	run, page, failed, histories, folder string
 	long                                 bool
+	least                                int
 	parts                                []part
 	servers                              []server
 	programs                             map[string]string // by folder
@@ -83,17 +84,13 @@ func (c *campaign) start(ctx context.Context, only string, servers []string) err
 			return err
 		}
 	}
-	s := summary{began: time.Now(), parts: c.parts, partial: c.run != "", load: []string{load()}, commit: commit(ctx)}
+	s := summary{began: time.Now(), parts: c.parts, partial: c.run != "", load: []string{load()}, commit: evidence.Commit()}
 	if c.servers, s.missing, err = serversOf(ctx, servers); err != nil {
 		return err
 	}
-	once := 1
-	if c.histories != "" {
-		once = len(c.parts) * len(c.servers)
-	}
-	for i := 0; i < once || time.Since(s.began) < c.lasts; i++ {
-		on, p, lap := c.turn(i)
-		failed, err := c.play(ctx, &s, on, p, lap > 0 || c.long && i >= len(c.parts))
+	for i := 0; c.goesOn(i, s.holds, time.Since(s.began)); i++ {
+		on, p, long := c.turn(i)
+		failed, err := c.play(ctx, &s, on, p, long)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -123,11 +120,21 @@ func (c *campaign) start(ctx context.Context, only string, servers []string) err
 	return nil
 }
 
+// goesOn reports whether there is a turn number i, after so many acquisitions and so much time.
+func (c *campaign) goesOn(i, holds int, took time.Duration) bool {
+	least := 1
+	if c.histories != "" || c.least > 0 {
+		least = len(c.parts) * len(c.servers)
+	}
+	return i < least || holds < c.least || took < c.lasts
+}
+
 // turn is what has its turn as number i: all parts have been on all servers after as many turns as there are pairs, and
-// after few turns many parts have been on some server. It says how often that was so before.
-func (c *campaign) turn(i int) (on server, p part, lap int) {
+// after few turns many parts have been on some server. It says whether the part comes in its long form.
+func (c *campaign) turn(i int) (on server, p part, long bool) {
 	all := len(c.servers)
-	return c.servers[i%all], c.parts[(i%all+i/all)%len(c.parts)], i / (all * len(c.parts))
+	seen := i >= all*len(c.parts) || c.long && i >= len(c.parts)
+	return c.servers[i%all], c.parts[(i%all+i/all)%len(c.parts)], seen && c.least == 0
 }
 
 // build compiles the tests of all parts into a folder.

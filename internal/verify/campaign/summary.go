@@ -2,11 +2,9 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strconv"
@@ -126,19 +124,6 @@ func oneLine(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > longReason {
 		text = strings.ToValidUTF8(text[:longReason], "") + " …"
-	}
-	return text
-}
-
-// commit is the commit of the tree, and whether anything but pages is changed in it.
-func commit(ctx context.Context) string {
-	id, err := exec.CommandContext(ctx, "git", "rev-parse", "--short", "HEAD").Output()
-	if err != nil {
-		return "unknown"
-	}
-	text := strings.TrimSpace(string(id))
-	if changed, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs").Output(); err != nil || len(changed) > 0 {
-		text += ", changed"
 	}
 	return text
 }

@@ -161,7 +161,10 @@ func halves(t *testing.T) (func(int) rueidis.ClientOption, func(*testing.T, *tra
 }
 
 // A page has what came of the failovers of each kind of deployment.
-type page struct{ parts []*part }
+type page struct {
+	began time.Time
+	parts []*part
+}
 
 // A part is what came of one deployment.
 type part struct {
@@ -170,7 +173,7 @@ type part struct {
 	counts []*count
 }
 
-var failovers page
+var failovers = page{began: time.Now()}
 
 // cases make failovers while clients take turns, and judge what the holders saw: where all replicas must know of a hold and
 // of its renewals, nobody holds together with a holder that was not told. Without that, and after a takeover, such overlaps are
@@ -368,11 +371,11 @@ func (p *page) write(t *testing.T) {
 	text := kit.Got(os.ReadFile(file))(t)
 	section := fmt.Sprintf(`## %s
 
-%s, %d failovers of each kind.
+%s, commit %s, %d failovers of each kind, %s.
 
 | failover | replicas that must know | failovers | holds | lost, and told | overlaps that were not told | the longest | everybody held again within |
 | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
-%s`, server, time.Now().UTC().Format("2 January 2006"), rounds(1), p.rows())
+%s`, server, p.began.UTC().Format("2 January 2006"), evidence.Commit(), rounds(1), time.Since(p.began).Round(time.Second), p.rows())
 	head, others, _ := strings.Cut(string(text), "\n## ")
 	sections := []string{strings.TrimSpace(head)}
 	for other := range strings.SplitSeq(others, "\n## ") {

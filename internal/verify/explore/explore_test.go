@@ -140,15 +140,15 @@ func TestThePageHasWhatTheTableComesTo(t *testing.T) {
 	first, second := scopes[0].Title, scopes[1].Title
 	require.NoError(t, os.WriteFile(table, []byte(tableHead+first+"\t1\t2\t3\n"+second+"\t10\t20\t30\ngone\t5\t5\t5\n"), 0o600))
 	require.NoError(t, os.WriteFile(page, []byte("before\n"+totalBegins+"old\n"+totalEnds+"after\n"), 0o600))
-	require.NoError(t, fill(table, page, []string{first + "\t100\t200\t4"}))
+	require.NoError(t, fill(table, page, "Ran.\n", []string{first + "\t100\t200\t4"}))
 	text, err := os.ReadFile(table)
 	require.NoError(t, err)
 	require.Equal(t, tableHead+first+"\t100\t200\t4\n"+second+"\t10\t20\t30\n", string(text))
 	text, err = os.ReadFile(page)
 	require.NoError(t, err)
-	require.Equal(t, "before\n"+totalBegins+"2 scopes, 110 states, 220 steps, at most 30 steps deep. The largest, with 100 states: "+first+".\n"+totalEnds+"after\n", string(text))
+	require.Equal(t, "before\n"+totalBegins+"2 scopes, 110 states, 220 steps, at most 30 steps deep. The largest, with 100 states: "+first+".\nRan.\n"+totalEnds+"after\n", string(text))
 	require.NoError(t, os.WriteFile(page, []byte("nothing\n"), 0o600))
-	require.ErrorContains(t, fill(table, page, nil), "no place")
+	require.ErrorContains(t, fill(table, page, "", nil), "no place")
 
 	// And so it is in the tree.
 	text, err = os.ReadFile("scopes.tsv")

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 )
 
 func main() {
@@ -53,6 +55,7 @@ func chosen(name string, wide bool) (some []*scope) {
 
 func searchAll(some []*scope, deep int, table, page string) (status int) {
 	var rows []string
+	whole := time.Now()
 	for _, s := range some {
 		began := time.Now()
 		r := (&search{scope: s, deep: deep}).run()
@@ -66,7 +69,9 @@ func searchAll(some []*scope, deep int, table, page string) (status int) {
 		rows = append(rows, fmt.Sprintf("%s\t%d\t%d\t%d", s.Title, r.states, r.edges, r.depth))
 	}
 	if page != "" && status == 0 {
-		if err := fill(table, page, rows); err != nil {
+		ran := fmt.Sprintf("The latest run went through %d of them in %v, on %s, commit %s.\n",
+			len(rows), time.Since(whole).Round(time.Second), whole.UTC().Format("2 January 2006"), evidence.Commit())
+		if err := fill(table, page, ran, rows); err != nil {
 			fmt.Fprintln(os.Stderr, "explore:", err)
 			return 1
 		}
@@ -80,8 +85,8 @@ const (
 	totalEnds   = "<!-- /explore -->\n"
 )
 
-// fill writes the table of all scopes, and what they come to into a page. Rows of scopes that were not gone through stay.
-func fill(table, page string, rows []string) error {
+// fill writes the table of all scopes, and into a page what they come to and how they were gone through. Rows of scopes that were not gone through stay.
+func fill(table, page, ran string, rows []string) error {
 	old, err := os.ReadFile(table)
 	if err != nil {
 		return err
@@ -106,7 +111,7 @@ func fill(table, page string, rows []string) error {
 	}
 	return errors.Join(
 		os.WriteFile(table, []byte(tableHead+strings.Join(rows, "\n")+"\n"), 0o644),
-		os.WriteFile(page, []byte(before+totalBegins+total(rows)+totalEnds+after), 0o644))
+		os.WriteFile(page, []byte(before+totalBegins+total(rows)+ran+totalEnds+after), 0o644))
 }
 
 // total is what the rows of a table come to.
