@@ -137,7 +137,8 @@ func (r *run) cutsOff(int) {
 	}
 }
 
-// failsOver has a master die, and a replica take its place that does not know of the last hold; or a node of redlock come back
+// failsOver has a master die, and a replica take its place that does not know of the last hold, nor of one before whose lease
+// would keep the others out; or a node of redlock come back
 // without its data, or etcd restart.
 func (r *run) failsOver(i int) {
 	s := &r.servers
@@ -150,7 +151,10 @@ func (r *run) failsOver(i int) {
 		r.holder(answer{Work: long})
 		s.redis[i%len(s.redis)].Restart()
 	default:
+		goOn := r.nobodyHolds()
+		s.redis[0].Do("WAIT", "1", "0")
 		s.redis[1].Do("REPLICAOF", "127.0.0.1", "1") // Nobody listens there.
+		goOn()
 		r.next(answer{Work: long}, lasts)            // With WithReplicas nobody holds now.
 		s.redis[0].Kill()
 		s.redis[1].Do("REPLICAOF", "NO", "ONE")

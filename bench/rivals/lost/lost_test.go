@@ -53,6 +53,7 @@ type run struct {
 	workers []*worker
 
 	mu      sync.Mutex // guards the fields below
+	gate    *gate      // nil: who has released may lock again
 	record  record
 	due     *due // nil: no fault is about to happen
 	errors  int
@@ -72,6 +73,12 @@ type due struct {
 	reads  chan *worker // then it is here
 	asks   chan *worker // and here once the lock has told it that it holds
 	victim *worker
+}
+
+// A gate keeps workers back that have released.
+type gate struct {
+	came chan *worker
+	open chan struct{}
 }
 
 // A worker is one process, and the connections of its own that lead to the servers.
@@ -143,6 +150,17 @@ func (r *run) hear(w *worker, x said) (a answer, answers bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch x.Op {
+	case freed:
+		if g := r.gate; g != nil {
+			r.mu.Unlock()
+			g.came <- w
+			select {
+			case <-g.open:
+			case <-r.Context().Done(): // The test has failed.
+			}
+			r.mu.Lock()
+		}
+		return answer{}, true
 	case reads:
 		if r.admits(x.Token) {
 			a.Value = r.record.value
@@ -201,6 +219,27 @@ func (r *run) goesOn(more int64) {
 			defer r.mu.Unlock()
 			r.Fatalf("%s: no %d updates more: %d errors, the last %q", r.lock, more, r.errors, r.lastErr)
 		}
+	}
+}
+
+// nobodyHolds returns when all workers have released and none has asked again; goOn lets them on.
+func (r *run) nobodyHolds() (goOn func()) {
+	g := &gate{make(chan *worker, workers), make(chan struct{})}
+	r.mu.Lock()
+	r.gate = g
+	r.mu.Unlock()
+	for range workers {
+		select {
+		case <-g.came:
+		case <-time.After(patience):
+			r.Fatalf("%s: somebody holds for ever", r.lock)
+		}
+	}
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.gate = nil
+		close(g.open)
 	}
 }
 

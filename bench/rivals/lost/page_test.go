@@ -23,7 +23,7 @@ Written by ` + "`make lost-updates`" + `: %s, commit %s, %d cores, %s. Of %d upd
 %s
 - **paused**: after the lock has said that the holder holds, before its write arrives, for longer than the lease. No lock can tell it; only the record can refuse it.
 - **cut off**: nothing passes between the holder and its server while it works for longer than the lease.
-- **failed over**: the master dies, and a replica takes over that does not know of the hold. With ` + "`redlock`" + ` a node loses its data; etcd restarts with its own.
+- **failed over**: the master dies, and a replica takes over that knows of no hold. With ` + "`redlock`" + ` a node loses its data; etcd restarts with its own.
 - **forced out**: an operator releases the lock, or deletes its key, between two renewals of a hold that has lasted for %v. This library tells the holder by message.
 - **clock steps**: the server's, or that of one node, by an hour. etcd's leases follow no wall clock.
 

@@ -51,13 +51,14 @@ type said struct {
 	Text  string `json:",omitempty"`
 }
 
-// The words of a worker. The record answers the first and the last.
+// The words of a worker. The record answers the first and the last two.
 const (
 	reads   = "read"
 	asked   = "asked" // the lock, which says that it holds
 	told    = "told"  // that it does not
 	failed  = "failed"
 	written = "write"
+	freed   = "freed" // and may lock again once that is answered
 )
 
 // An answer is that of the record.
@@ -126,6 +127,7 @@ func (p plan) work() error {
 			_ = out.Encode(said{Op: told})
 		}
 		h.release()
+		ask(said{Op: freed})
 	}
 }
 
