@@ -27,9 +27,11 @@ const (
 	// linkFresh is for how long requests may follow an introduction. It is shorter than the link lives: while a client can
 	// be granted anything, its copy finds the link.
 	linkFresh = 50 * time.Second
-	// linksKept is how many links of its own a client knows under one key. The last is there that was answered, or one of the
-	// later ones, or, where the server has lost data, one of those before.
-	linksKept = 16
+	// linkLasts is for how long a client knows a link of its own: five times as long as a server does. Which of them is there
+	// cannot be told: a replica that becomes the master may lack any number of the newest.
+	linkLasts = 5 * whoLasts
+	// linksKept is how many of them it knows under one key at the most, the newest and the last that was answered.
+	linksKept = 1000
 )
 
 // links are those that a client has made.
@@ -37,9 +39,15 @@ type links struct {
 	state    atomic.Int32 // one of those below
 	numbered atomic.Bool  // a server has told the number of a connection
 
-	mu   sync.Mutex          // guards the fields below
-	made map[string][]string // by the key, the oldest first
-	last map[string]string   // of these, the last that was answered
+	mu   sync.Mutex        // guards the fields below
+	made map[string][]link // by the key, the oldest first
+	last map[string]string // of these, the last that was answered
+}
+
+// A link is the text that a client leaves at a server, and when it was made.
+type link struct {
+	text string
+	at   time.Time
 }
 
 const (
@@ -48,36 +56,43 @@ const (
 	linksRefused // servers do not tell the number of a connection
 )
 
-// own notes a link that is about to be made, and returns it with the earlier ones. If there are too many it forgets the
-// oldest, except the last one that was answered: a replica that lagged when it became the master knows one of the newest.
-func (l *links) own(key, link string) []string {
+// own notes a link that is about to be made, and returns it with the earlier ones that may be there. It forgets those that no
+// server can know any more, and the oldest if there are too many, but not the last one that was answered.
+func (l *links) own(key, text string, now time.Time) (all []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	own, last := append(l.made[key], link), l.last[key]
-	if len(own) > linksKept {
-		oldest := slices.IndexFunc(own, func(l string) bool { return l != last })
-		own = slices.Delete(own, oldest, oldest+1)
-	}
+	own, last := append(l.made[key], link{text, now}), l.last[key]
+	over := len(own) - linksKept
+	own = slices.DeleteFunc(own, func(l link) bool {
+		gone := l.text != last && (over > 0 || now.Sub(l.at) > linkLasts)
+		if gone {
+			over--
+		}
+		return gone
+	})
 	l.made[key] = own
-	return slices.Clone(own)
+	for _, l := range own {
+		all = append(all, l.text)
+	}
+	return all
 }
 
 // answered notes that a link was made, or was not.
-func (l *links) answered(key, link string, made bool) {
+func (l *links) answered(key, text string, made bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if made {
-		l.last[key] = link
+		l.last[key] = text
 		return
 	}
-	l.made[key] = slices.DeleteFunc(l.made[key], func(other string) bool { return other == link })
+	l.made[key] = slices.DeleteFunc(l.made[key], func(other link) bool { return other.text == text })
 }
 
 // forget is for a client with a new identity, which has other keys.
 func (l *links) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.made, l.last = make(map[string][]string), make(map[string]string)
+	l.made, l.last = make(map[string][]link), make(map[string]string)
 }
 
 // introduction is what a node knows of the client.
@@ -179,7 +194,7 @@ func (n *Node) meet(id string, rc pipeline) error {
 			case err == nil:
 				c.links.numbered.Store(true)
 				link = strconv.FormatInt(number, 10) + ":" + strconv.FormatInt(at.UnixNano(), 36)
-				own = c.links.own(key, link)
+				own = c.links.own(key, link, at)
 			case !Answered(err) && (c.sockets != nil || c.links.numbered.Load()):
 				return n.unmet(at, err)
 			case Answered(err) && (Transient(err) || isLoggedOut(err)):

@@ -29,38 +29,41 @@ import (
 func TestTheLinkThatMayBeThereIsKnown(t *testing.T) {
 	var l links
 	l.forget()
-	require.Equal(t, []string{"a"}, l.own("key", "a"))
+	now := time.Now()
+	require.Equal(t, []string{"a"}, l.own("key", "a", now))
 	l.answered("key", "a", true)
 	for i := range 100 { // Refused: none of these is there.
-		own := l.own("key", "refused"+strconv.Itoa(i))
-		require.Contains(t, own, "a")
+		own := l.own("key", "refused"+strconv.Itoa(i), now)
+		require.Equal(t, []string{"a", own[len(own)-1]}, own)
 		l.answered("key", own[len(own)-1], false)
 	}
 	var own []string
-	for i := range 100 { // Not answered: the last of them may be there, or the one before.
-		own = l.own("key", strconv.Itoa(i))
+	for i := range linksKept + 20 { // Not answered: any of them may be there.
+		own = l.own("key", strconv.Itoa(i), now)
 	}
 	require.Len(t, own, linksKept)
-	require.Equal(t, "a", own[0])
-	require.Equal(t, "99", own[linksKept-1])
-	l.answered("key", "99", true)
-	own = l.own("key", "b")
-	require.Equal(t, []string{"85", "86"}, own[:2], "the oldest goes first")
-	require.Contains(t, own, "99")
-	require.NotContains(t, l.own("other", "c"), "99")
+	require.Equal(t, []string{"a", "21", "22"}, own[:3])
+	l.answered("key", own[linksKept-1], true)
+	require.Equal(t, []string{"21", "22"}, l.own("key", "b", now)[:2], "the oldest goes first")
+	require.Equal(t, []string{"c"}, l.own("other", "c", now))
 }
 
-// A replica that lags when it becomes the master has the link before the last, or the one before that.
-func TestTheNewestLinksAreKnownHoweverManyThereWere(t *testing.T) {
+// A replica that becomes the master can have a link that is as old as a server keeps one, however many came after it.
+func TestEachLinkIsKnownForAsLongAsAServerKnowsIt(t *testing.T) {
 	var l links
 	l.forget()
+	now := time.Now()
+	l.own("key", "old", now)
+	l.answered("key", "old", true)
 	for i := range 100 {
-		own := l.own("key", strconv.Itoa(i))
-		for before := max(0, i-5); before < i; before++ {
-			require.Contains(t, own, strconv.Itoa(before))
-		}
+		now = now.Add(whoLasts / 100)
+		require.Contains(t, l.own("key", strconv.Itoa(i), now), "old")
 		l.answered("key", strconv.Itoa(i), true)
 	}
+	now = now.Add(linkLasts - whoLasts/2)
+	require.Len(t, l.own("key", "new", now), 52, "those of half a minute, the last that was answered, and the new one")
+	now = now.Add(2 * linkLasts)
+	require.Equal(t, []string{"99", "newest"}, l.own("key", "newest", now))
 }
 
 // A spied connection tells of each write.
