@@ -88,6 +88,14 @@ func (l *links) answered(key, text string, made bool) {
 	l.made[key] = slices.DeleteFunc(l.made[key], func(other link) bool { return other.text == text })
 }
 
+// has reports whether a link is one of the client's own. An introduction at another node may have made it after the one that
+// found it had left: while a slot moves, both can have one key.
+func (l *links) has(key, text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.made[key], func(own link) bool { return own.text == text })
+}
+
 // forget is for a client with a new identity, which has other keys.
 func (l *links) forget() {
 	l.mu.Lock()
@@ -179,7 +187,7 @@ func (n *Node) introduce(ctx context.Context, rc pipeline) error {
 }
 
 // meet is introduce for a client that was called id. It begins again if a connection was replaced meanwhile: the number
-// may be of the old one, which a copy had too.
+// may be of the old one, which a copy had too. It also does if another introduction of the client overtook it.
 func (n *Node) meet(id string, rc pipeline) error {
 	c := n.servers
 	key, ok := c.linkKey(id, n)
@@ -212,6 +220,8 @@ func (n *Node) meet(id string, rc pipeline) error {
 		switch {
 		case err != nil && (Transient(err) || isLoggedOut(err)):
 			return err
+		case err == nil && found != link && c.links.has(key, found):
+			// Overtaken: begin again.
 		case err == nil && found != link:
 			return &undialled{lease.ErrCopied}
 		case n.intro.changes.Load() == changes && c.ID() == id: // Also where it was refused: then what follows says why.

@@ -109,6 +109,24 @@ func TestALinkOfAConnectionThatWasReplacedDoesNotCount(t *testing.T) {
 	})
 }
 
+// While a slot moves two nodes have one key, and the introduction at the other one can be there first.
+func TestALinkOfItsOwnThatCameMeanwhileMakesNobodyACopy(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, s *redistest.Embedded) {
+		var links atomic.Int64
+		key := lua.ClientKey("headwaiter", "id")
+		c := linking(t, s, func(c *Servers) {
+			if links.Add(1) == 2 {
+				c.links.own(key, "1:mine", time.Now())
+				s.Do("HSET", key, "link", "1:mine")
+			}
+		})
+		defer c.Close()
+		synctime.Pass(linkFresh)
+		require.NoError(t, c.Run(lua.Origin, []string{c.probeKeys().Lock}).Error())
+		require.EqualValues(t, 3, links.Load())
+	})
+}
+
 // A refused login says nothing of what the server tells. Whoever asks meanwhile hears of it, and afterwards copies are noticed
 // as before.
 func TestARefusedLoginIsToldAndLeavesTheLinks(t *testing.T) {
