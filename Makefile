@@ -18,7 +18,7 @@ GOTEST := go test -vet=off -count=1 -timeout 30m
 # What needs servers of other kinds, what needs Prometheus, and what needs a browser.
 ENGINES := /(contrib/(etcdlock|zklock|sqllock)|cmd/headwaiter/engines|examples/demo/engines|bench/rivals)(/|$$)
 MONITORING := /contrib/(prometheus|otel)(/|$$)
-BROWSER := /cmd/headwaiter/console/browser(/|$$)
+BROWSER := /cmd/headwaiter/internal/console/browser(/|$$)
 # Processes that are killed, stopped and cut off; simulated worlds, and histories of real runs.
 FAULTS := /internal/verify/(campaign|chaos)(/|$$)
 CAMPAIGN := /internal/verify/campaign$$

@@ -261,7 +261,7 @@ func ExampleClient_Stats() {
 		panic(err)
 	}
 	stats := clients[0].Stats()
-	fmt.Println(stats.Asks, stats.Granted, stats.Lost)
+	fmt.Println(stats.AcquireRequests, stats.Granted, stats.Lost)
 	// Output: 1 1 0
 }
 

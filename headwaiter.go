@@ -44,7 +44,7 @@ func (c *Client) Close() error { return (*waitqueue.Client)(c).Close() }
 // closes the connections if they are the client's own. It waits for the server to confirm that, until ctx ends, and
 // with the server away for as long as there is something to give back: until the leases are over that the server may
 // know of, and a few seconds longer after requests that were not answered. What was not confirmed is an error, and ends
-// with its lease. A second call waits for the first, until its own ctx ends.
+// with its lease. A second call waits for the first, until its own ctx ends, and returns nil when that is over.
 //
 // On connections of the caller's that are being made at that moment, Shutdown waits for rueidis to give that up, whatever ctx
 // says: as long as the time-out of its Dialer or its ConnWriteTimeout. On the client's own it ends that; a DialCtxFn of the
@@ -68,9 +68,8 @@ type Burial struct {
 	Holds int // or parties at a barrier
 }
 
-// Bury ends what the client has left that has an [Options].Identity, in place of the process that would take it next: what it
-// holds is free for others at once. It is for a witness of the death: whoever waits for the process, as a supervisor does. The
-// command "headwaiter bury" does the same.
+// Bury releases what a dead process with this [Options].Identity still holds or waits for, so that others need not wait for its
+// leases. Call it from the supervisor that saw the process end. The command "headwaiter bury" does the same.
 //
 // An invocation, if not empty, limits it to a client that has stated the same [Options].Invocation, so that a late witness
 // does not end what the next run holds. It returns what it has ended; found is false if the identity is not known, or another run
@@ -90,13 +89,13 @@ type Options struct {
 	// Dial: one connection for commands, no client-side cache, no retries below the library's own.
 	Redis rueidis.ClientOption
 	// Prefix begins every key and channel: Prefix:<kind>:{name}. The default is "headwaiter". Clients with
-	// different prefixes do not meet.
+	// different prefixes do not meet. It is printable, without braces, at most 128 bytes.
 	Prefix string
 	// Name is what operators see of this client, next to its host and process id. The default is the name
 	// of the program.
 	Name string
 	// GrantLease is how long a grant that was sent as a message lasts before its client confirms it by a
-	// renewal: the time that a stopped process can hold up the queue. The default is 2 s.
+	// renewal: the time that a stopped process can hold up the queue. It is from 1 ms to 365 days. The default is 2 s.
 	GrantLease time.Duration
 	// Linger is how long a subscription is kept after its last use, so that a hot lock does not subscribe
 	// for every wait. The default is 5 s, the least 100 ms.
@@ -107,9 +106,9 @@ type Options struct {
 	WithoutSkip bool
 	// WithoutSubscribe is for proxies and gateways without subscriptions, and includes WithoutSkip. Order and exclusion are
 	// as ever; waiters look for their grants, every 2 ms at first, and the more rarely the longer nothing changes and the
-	// more are ahead: a hand-off takes some milliseconds, after a long hold up to 0.7 s. A hold learns by its renewals of a
-	// release by force, and of waiters if it wants to, and a lock that is kept (fairlock.WithKeep) that it is called: up to a
-	// second late. A dead waiter costs a grant lease. All clients of a Prefix set it or none: others take these for dead.
+	// more are ahead: a hand-off takes some milliseconds, after a long hold up to 0.7 s. A holder learns of a release by
+	// force, of waiters (Wanted) and of the recall of a kept lock (fairlock.WithKeep) only with its next renewal or look, up to
+	// a second late. A dead waiter costs a grant lease. All clients of a Prefix set it or none: others take these for dead.
 	// docs/deploy.md has the cost.
 	WithoutSubscribe bool
 	// WithoutHello is for proxies that close a connection at a command which they do not know, such as twemproxy. The client
@@ -146,7 +145,7 @@ type Options struct {
 var (
 	ErrBusy        = lease.ErrBusy        // a try that would have to wait
 	ErrClosed      = lease.ErrClosed      // the client was closed
-	ErrExpired     = lease.ErrExpired     // the same, because the lease ran out
+	ErrExpired     = lease.ErrExpired     // a hold was lost: its lease ran out before a renewal was confirmed; also an ErrLost
 	ErrInvalid     = lease.ErrInvalid     // an argument or an option, which the error names
 	ErrLost        = lease.ErrLost        // a hold ended before its release, for whatever reason
 	ErrQueueFull   = lease.ErrQueueFull   // as many wait as WithQueueLimit says
@@ -156,7 +155,8 @@ var (
 
 // Dial connects to Redis and returns a client that owns its connections: one for commands, one for
 // renewals, and one that subscribes once it is needed. It checks that the server allows what the protocol
-// does, and says what is missing and which setting gives it.
+// does, and says what is missing and which setting gives it: [lease.ErrUnusable]. An option that cannot be used is
+// [ErrInvalid]. A server that cannot be reached, or is not ready, is [ErrUnavailable]: call Dial again.
 func Dial(o Options) (*Client, error) {
 	c, err := waitqueue.Dial(waitqueue.Options(o))
 	return (*Client)(c), err
@@ -191,9 +191,8 @@ func DialURL(url string, change ...func(*Options)) (*Client, error) {
 	return Dial(o)
 }
 
-// New makes a client on the caller's connections, which Close leaves open. The options that rc was made
-// with should have DisableCache set; one connection (PipelineMultiplex -1) saves repeating requests that
-// may overtake each other. o.Redis is not used.
+// New makes a client on the caller's connections, which Close leaves open. Make rc with
+// DisableCache, and with PipelineMultiplex -1, so that requests stay in order and need no retries. o.Redis is not used.
 func New(rc rueidis.Client, o Options) (*Client, error) {
 	c, err := waitqueue.New(rc, waitqueue.Options(o))
 	return (*Client)(c), err

@@ -26,14 +26,14 @@ func WithAll[O option.Any](opts []O) O { return option.Join(opts) }
 
 // WithLease sets for how long a hold lasts unless it is renewed, which the library does at a third of it: how long the
 // others wait if the holder dies. It is for all locks and for package barrier: there it is how long a silent party keeps its
-// place. All who use a name should state the same. The default is [lease.DefaultLease]. It does not limit waiting; the
-// context does.
+// place. All who use a name should state the same. d is from [lease.MinLease] to 365 days; the default is
+// [lease.DefaultLease]. It does not limit waiting; the context does.
 func WithLease(d time.Duration) option.Lease {
 	return option.Set(func(t *waitqueue.Terms) { t.Lease = d })
 }
 
 // WithMaxHold ends a hold after d at the latest, renewed or not: its context ends with the cause
-// [lease.ErrMaxHold], and the next in the queue holds. The default is no such end.
+// [lease.ErrMaxHold], and the next in the queue holds. d is from [lease.MinLease] to 365 days. The default, and 0, is no such end.
 func WithMaxHold(d time.Duration) Option {
 	return option.Set(func(t *waitqueue.Terms) { t.MaxHold = d })
 }
@@ -58,7 +58,7 @@ func WithMinHold(d time.Duration) option.MinHold {
 }
 
 // WithPrevious keeps for d how a hold ended that was not released, so that the next one within d after its lease still learns it
-// from [lease.Lease.Previous]. Without it Redis knows for about a minute, and then the next is told [lease.Unknown]. A hold that
+// from [lease.Lease.Previous]. Without it Redis knows for about a minute, and then the next is told [lease.EndingUnknown]. A hold that
 // is released leaves nothing.
 //
 // It is for packages fairlock, striped, reentrant, multilock and election, and counts for the holds of the processes that state
@@ -106,8 +106,8 @@ func WithQueueLimit(n int) option.QueueLimit {
 	return option.Set(func(t *waitqueue.Terms) { t.QueueLimit = n })
 }
 
-// WithPriority gives calls a head start of p steps of [waitqueue.PriorityStep]: such a call overtakes calls of priority 0
-// that came at most p steps before it, so nobody starves. The default is 0; a negative p lets others pass.
+// WithPriority gives calls a head start of p seconds: such a call overtakes calls of priority 0 that came at most p seconds
+// before it, so nobody starves. p is from -1,000,000 to 1,000,000; a negative p lets others pass. The default is 0.
 func WithPriority(p int) Option {
 	return option.Set(func(t *waitqueue.Terms) { t.Priority = p })
 }
@@ -115,10 +115,9 @@ func WithPriority(p int) Option {
 // WithReplicas lets a call return a hold only when n replicas have acknowledged it, which WAIT tells: a hold that n
 // replicas know of is not forgotten when one of them takes over. It costs a round trip more a hold, and what the
 // replication takes. If fewer have within timeout, the hold is given back, and the error wraps [lease.ErrReplicas] and
-// says how many; timeout is half the lease at the most. The default is not to ask.
+// says how many; timeout is from 1 ms to half the lease. The default, and n = 0, is not to ask.
 //
-// Renewals need the same: a hold lasts no longer than n replicas know of. So it is lost at its deadline where they stay
-// away for longer than a lease. With n less than all replicas a second holder after a failover is unlikely, not
+// Renewals need the same: a hold ends if fewer than n replicas confirm a renewal before its deadline. With n less than all replicas a second holder after a failover is unlikely, not
 // impossible: Sentinel and clusters do not always promote the replica that knows most. See docs/guarantees.md.
 func WithReplicas(n int, timeout time.Duration) QueueOption {
 	return option.Set(func(t *waitqueue.Terms) { t.Replicas, t.ReplicasTimeout, t.OnDisk = n, timeout, false })

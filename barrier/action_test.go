@@ -179,14 +179,14 @@ func TestCallsBeyondThePartiesWaitForTheActionAndAreTheNextGeneration(t *testing
 		others, last := acts(t, t.Context(), views, a, a.run)
 		var more []*kit.Call[int]
 		for i := range 3 {
-			before := views(i).client.Stats().Asks
+			before := views(i).client.Stats().AcquireRequests
 			more = append(more, views(i).party(t.Context()))
-			kit.Eventually(t, "its ask, and a repetition", func() bool { return views(i).client.Stats().Asks >= before+2 })
+			kit.Eventually(t, "its ask, and a repetition", func() bool { return views(i).client.Stats().AcquireRequests >= before+2 })
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		leaves := views(1).party(ctx)
-		before := views(1).client.Stats().Asks
-		kit.Eventually(t, "another ask", func() bool { return views(1).client.Stats().Asks > before })
+		before := views(1).client.Stats().AcquireRequests
+		kit.Eventually(t, "another ask", func() bool { return views(1).client.Stats().AcquireRequests > before })
 		kit.Cancel(t, cancel, leaves)
 		for _, c := range append(more, others...) {
 			require.False(t, c.Returned())

@@ -1,10 +1,10 @@
 // Package conformance tells whether an engine keeps what the handles of this library promise: [Run] takes its
-// locks, semaphores, latches and barriers through cases that hold whatever runs below.
+// locks, semaphores, latches and barriers through cases that hold whatever runs below. It is experimental: cases and methods may
+// be added in any version.
 //
 // An [Engine] says how a client is made, what is promised and how long a lease lasts. A [Client] makes the
 // objects; what it cannot make is nil. What an object can do beyond the methods of its interface lets a run see
-// more: who waits ([Waits]), what a loss does ([Breaks]). What is not offered is not run, and Run says so. The package is experimental: cases and
-// methods may be added in any version.
+// more: who waits ([Waits]), what a loss does ([Breaks]). What is not offered is not run, and Run says so.
 //
 //	func TestConformance(t *testing.T) {
 //		missed := conformance.Run(t, conformance.Engine{Dial: dial, Fair: true, …})

@@ -103,7 +103,8 @@ func (l *Latch) TrySetCount(ctx context.Context, n int64) (bool, error) {
 }
 
 // CountDown takes one off the count and returns what is left. At 0 it opens the latch, and all waiters go on; on an
-// open latch it does nothing. A latch that is not set is [ErrUnset].
+// open latch it does nothing. A latch that is not set is [ErrUnset]. With [lease.ErrUnwoken] it has counted and the latch is open:
+// the waiters find that out by themselves.
 //
 // A request without an answer is sent again, and counts once all the same: what is returned is the count that it left, or
 // found. CountDown gives up when ctx ends, or after five minutes without an answer. With an error that wraps

@@ -91,7 +91,7 @@ func (v view) waits(t testing.TB, ctx context.Context) *kit.Call[struct{}] {
 	c := kit.Run(func() error { return v.Wait(ctx) })
 	kit.Eventually(t, "a wait that was answered, and a subscription", func() bool {
 		now := v.client.Stats()
-		return now.Asks > before.Asks && now.Subscribes > 0 && now.Checks > 0 || c.Returned()
+		return now.AcquireRequests > before.AcquireRequests && now.Subscribes > 0 && now.Checks > 0 || c.Returned()
 	})
 	return c
 }

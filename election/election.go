@@ -106,7 +106,12 @@ func (e *Election) Run(ctx context.Context, value string, f func(context.Context
 // It takes effect only while l leads, by the server's word: after the end of the lease nothing is written, and the
 // error is a [lease.ErrLost], or [lease.ErrReleased]. So no value of an earlier leader ever replaces the value of a later one,
 // however late its request arrives. Where the server says that l does not lead any more, the lease's context ends too.
-// An error that wraps [lease.ErrOutcomeUnknown] means that the value may be proclaimed or not.
+// Other errors:
+//
+//   - [lease.ErrOutcomeUnknown]: the value may be proclaimed or not.
+//   - [lease.ErrUnwoken]: it is proclaimed, and observers find that out by themselves.
+//   - [lease.ErrTooLarge]: the value has more than [lease.MaxValue] bytes.
+//   - [lease.ErrNotHeld]: l is of another name.
 func (e *Election) Proclaim(ctx context.Context, l *lease.Lease, value string) error {
 	err := checkValue(value)
 	if err == nil {
@@ -218,8 +223,11 @@ func (e *Election) Inspect(ctx context.Context) (lease.Info, error) {
 	return info, nil
 }
 
-// ForceRelease takes the lead from the present leader; the leader's context ends with the cause [lease.ErrForced]. See
-// [waitqueue.Queue.ForceRelease] for what the token does and for what the former leader may still do.
+// ForceRelease takes the lead from the present leader; the leader's context ends with the cause [lease.ErrForced].
+//
+// The token limits it to one hold: 0 frees any. The holder is told at once if it has held for
+// 250 ms, else by its next renewal, and may act until then. [lease.ErrNotHeld]: nobody held. [lease.ErrOtherToken]: held with
+// another token. [lease.ErrUnwoken]: it is free, and the waiters find that out by themselves.
 func (e *Election) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	w, err := e.campaign.ForceRelease(ctx, token)
 	if err != nil {

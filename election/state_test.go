@@ -21,7 +21,7 @@ func TestAValueThatIsTooLargeIsRefusedBeforeAnythingIsSent(t *testing.T) {
 		e, c := of(t, s)
 		large := strings.Repeat("v", lease.MaxValue+1)
 		require.ErrorIs(t, kit.Err(e.Campaign(t.Context(), large)), lease.ErrTooLarge)
-		require.Zero(t, c.Stats().Asks)
+		require.Zero(t, c.Stats().AcquireRequests)
 		l := lead(t, e, large[1:])
 		require.ErrorIs(t, e.Proclaim(t.Context(), l, large), lease.ErrTooLarge)
 		leads(t, e, large[1:], l)

@@ -43,9 +43,9 @@ func TestAHoldGoesToAnotherClientAheadOfTheQueue(t *testing.T) {
 	kit.Two(t, func(t *testing.T, s redistest.Backend, from, to *headwaiter.Client) {
 		m, waiter := fairlock.New(from, kit.Name(t)), dialMutex(t, s)
 		l, c := hold(t, m), joins(t, 1, waiter, m)
-		scripts := from.Stats().Asks + from.Stats().Ends
+		scripts := from.Stats().AcquireRequests + from.Stats().ReleaseRequests
 		text := give(t, l)
-		require.Equal(t, scripts+1, from.Stats().Asks+from.Stats().Ends, "one round trip")
+		require.Equal(t, scripts+1, from.Stats().AcquireRequests+from.Stats().ReleaseRequests, "one round trip")
 		info := inspect(t, m)
 		require.True(t, info.Held)
 		require.True(t, info.Holder.InTransit)
@@ -55,7 +55,7 @@ func TestAHoldGoesToAnotherClientAheadOfTheQueue(t *testing.T) {
 		require.ErrorIs(t, kit.Err(waiter.TryLock(t.Context())), lease.ErrBusy)
 
 		next := kit.Got(fairlock.Adopt(t.Context(), to, text))(t)
-		require.Equal(t, uint64(1), to.Stats().Asks, "one round trip")
+		require.Equal(t, uint64(1), to.Stats().AcquireRequests, "one round trip")
 		require.Greater(t, next.Token(), l.Token())
 		require.False(t, inspect(t, m).Holder.InTransit)
 		require.Equal(t, to.ID(), inspect(t, m).Holder.Client)
@@ -114,13 +114,13 @@ func TestATextThatIsNotGoodIsRefusedWithAReason(t *testing.T) {
 	kit.One(t, func(t *testing.T, s redistest.Backend, c *headwaiter.Client) {
 		m := fairlock.New(c, kit.Name(t))
 		text := give(t, hold(t, m))
-		asks := c.Stats().Asks
+		asks := c.Stats().AcquireRequests
 		for _, bad := range []string{"", "hold1.", "hold2." + text[6:], text[:len(text)-1], text + "A", text[:20] + "_" + text[21:], strings.ToLower(text), "\x00", strings.Repeat("A", 1<<16)} {
 			if bad != text {
 				notAdopted(t, c, bad, lease.ErrNotGenuine)
 			}
 		}
-		require.Equal(t, asks, c.Stats().Asks, "nothing is sent for a text that is none")
+		require.Equal(t, asks, c.Stats().AcquireRequests, "nothing is sent for a text that is none")
 		x, ok := lua.ReadTransit(text)
 		require.True(t, ok)
 		forged := x
@@ -259,13 +259,13 @@ func TestAHandOverIsToldAsTheEndOfAHold(t *testing.T) {
 		kit.Release(t, kit.Got(fairlock.Adopt(t.Context(), to, give(t, l)))(t))
 		told := giver.Of(observe.HandedOver, observe.Released, observe.Lost)
 		require.Len(t, told, 1)
-		require.Equal(t, observe.HandedOver, told[0].Moment)
+		require.Equal(t, observe.HandedOver, told[0].Event)
 		require.Equal(t, l.Token(), told[0].Token)
 		require.NoError(t, told[0].Err)
-		require.Len(t, taker.Of(observe.Asked), 1)
+		require.Len(t, taker.Of(observe.Began), 1)
 		require.Len(t, taker.Of(observe.Granted), 1)
 		require.Len(t, taker.Of(observe.Released), 1)
 		require.Error(t, kit.Err(fairlock.Adopt(t.Context(), to, "no text")))
-		require.Len(t, taker.Of(observe.Asked), 1, "nothing was asked")
+		require.Len(t, taker.Of(observe.Began), 1, "nothing was asked")
 	})
 }

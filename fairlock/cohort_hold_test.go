@@ -36,7 +36,7 @@ func TestAHoldIsRenewedWheneverItIsPassedOn(t *testing.T) {
 		c := kit.Dial(t, s)
 		m := fairlock.New(c, kit.Name(t), headwaiter.WithLease(lasts), fairlock.WithCohort(fairlock.MaxCohort))
 		l := hold(t, m)
-		asks := c.Stats().Asks
+		asks := c.Stats().AcquireRequests
 		for i := range 40 {
 			before := c.Stats().Renewals
 			for c.Stats().Renewals == before { // To the moment at which a renewal is sent.
@@ -45,7 +45,7 @@ func TestAHoldIsRenewedWheneverItIsPassedOn(t *testing.T) {
 			synctime.Pass(time.Duration(i%3) * time.Millisecond)
 			l = passOn(t, m, l)
 		}
-		require.Equal(t, asks, c.Stats().Asks, "one hold has served all of them")
+		require.Equal(t, asks, c.Stats().AcquireRequests, "one hold has served all of them")
 		synctime.Pass(2 * lasts)
 		require.NoError(t, context.Cause(l.Context()))
 		require.True(t, kit.Got(m.Inspect(t.Context()))(t).Held)
@@ -130,10 +130,10 @@ func TestAPassTakesNoTokenThatTheClockHasNotComeTo(t *testing.T) {
 			synctime.Pass(since)
 			passed := 0
 			for _, mate := range mates {
-				asks, token := c.Stats().Asks, l.Token()
+				asks, token := c.Stats().AcquireRequests, l.Token()
 				l = kit.Next(t, l, mate)
 				require.Greater(t, l.Token(), token)
-				if asks == c.Stats().Asks {
+				if asks == c.Stats().AcquireRequests {
 					passed++
 				}
 			}
@@ -155,8 +155,8 @@ func TestTheNextLeaderAsksOnce(t *testing.T) {
 		d.Delay(5 * time.Millisecond)
 		kit.PassOn(t, l, next)
 		after := c.Stats()
-		require.Equal(t, before.Asks+1, after.Asks)
-		require.Equal(t, before.Ends+2, after.Ends)
+		require.Equal(t, before.AcquireRequests+1, after.AcquireRequests)
+		require.Equal(t, before.ReleaseRequests+2, after.ReleaseRequests)
 	})
 }
 

@@ -46,11 +46,11 @@ func TestACohortPassesItsHoldOnInOrderAndSendsNothing(t *testing.T) {
 			}
 		}
 		after := c.Stats()
-		require.Equal(t, before.Asks, after.Asks)
-		require.Equal(t, before.Ends, after.Ends)
+		require.Equal(t, before.AcquireRequests, after.AcquireRequests)
+		require.Equal(t, before.ReleaseRequests, after.ReleaseRequests)
 		require.Equal(t, uint64(9), after.Granted)
 		kit.Release(t, l)
-		require.Equal(t, before.Ends+1, c.Stats().Ends)
+		require.Equal(t, before.ReleaseRequests+1, c.Stats().ReleaseRequests)
 	})
 }
 

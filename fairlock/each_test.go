@@ -64,10 +64,10 @@ func TestManyLocksAreTakenAndReleasedTogether(t *testing.T) {
 		}
 	}
 	// On a busy machine some answers are late, and those requests are sent again.
-	require.GreaterOrEqual(t, c.Stats().Asks, uint64(3*n))
-	require.Less(t, c.Stats().Asks, uint64(2*3*n))
-	require.GreaterOrEqual(t, c.Stats().Ends, uint64(3*n))
-	require.Less(t, c.Stats().Ends, uint64(2*3*n))
+	require.GreaterOrEqual(t, c.Stats().AcquireRequests, uint64(3*n))
+	require.Less(t, c.Stats().AcquireRequests, uint64(2*3*n))
+	require.GreaterOrEqual(t, c.Stats().ReleaseRequests, uint64(3*n))
+	require.Less(t, c.Stats().ReleaseRequests, uint64(2*3*n))
 	require.Equal(t, uint64(3*n), c.Stats().Granted)
 }
 

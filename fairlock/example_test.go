@@ -87,7 +87,7 @@ func ExampleWithKeep() {
 	ctx, clients, stop := kit.Ready(2)
 	defer stop()
 	mostly := fairlock.New(clients[0], "cache", fairlock.WithKeep(time.Minute))
-	asks := func() uint64 { return clients[0].Stats().Asks }
+	asks := func() uint64 { return clients[0].Stats().AcquireRequests }
 
 	for range 100 {
 		_ = mostly.Do(ctx, func(context.Context) error {

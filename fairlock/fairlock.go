@@ -86,8 +86,11 @@ func (m *Mutex) Inspect(ctx context.Context) (lease.Info, error) {
 	return info, nil
 }
 
-// ForceRelease frees m whoever holds it; the holder's context ends with the cause [lease.ErrForced]. See
-// [waitqueue.Queue.ForceRelease] for what the token does and for what the holder may still do.
+// ForceRelease frees m whoever holds it; the holder's context ends with the cause [lease.ErrForced].
+//
+// The token limits it to one hold: 0 frees any. The holder is told at once if it has held for
+// 250 ms, else by its next renewal, and may act until then. [lease.ErrNotHeld]: nobody held. [lease.ErrOtherToken]: held with
+// another token. [lease.ErrUnwoken]: it is free, and the waiters find that out by themselves.
 func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	w, err := m.queue.ForceRelease(ctx, token)
 	if err != nil {

@@ -40,7 +40,7 @@ type deaf struct {
 
 func (o deaf) Observe(ctx context.Context, x observe.Observation) {
 	o.Observer.Observe(ctx, x)
-	if x.Moment == observe.Failed {
+	if x.Event == observe.Failed {
 		o.dialer.LosePushes(0, nil)
 		o.dialer.Cut()
 		synctime.Pass(5 * time.Second) // Its check has found a place for what still waits.
@@ -54,13 +54,13 @@ func TestNothingIsToldOfACallAfterItsEnd(t *testing.T) {
 		l := hold(t, holder)
 		d.LosePushes(1<<30, func(push []string) bool { return push[0] == "subscribe" })
 		require.ErrorIs(t, kit.Err(fairlock.New(client, kit.Name(t)).Lock(kit.Within(t, 50*time.Millisecond))), context.DeadlineExceeded)
-		require.Equal(t, []string{"asked, failed"}, o.Story())
+		require.Equal(t, []string{"began, failed"}, o.Story())
 		kit.Release(t, l)
 	})
 }
 
 // grammar is how the story of a call can go.
-const grammar = `^asked(, queued)?(, failed|, granted(, renewed|, renewal failed|, held for long)*, (released|lost))$`
+const grammar = `^began(, queued)?(, failed|, granted(, renewed|, renewal failed|, held for long)*, (released|lost))$`
 
 func TestWhateverHappensTheStoryOfACallIsInOrder(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
@@ -87,7 +87,7 @@ func TestWhateverHappensTheStoryOfACallIsInOrder(t *testing.T) {
 		for i, o := range observers {
 			calls := map[int][]string{}
 			for _, x := range o.All() {
-				calls[x.Call] = append(calls[x.Call], x.Moment.String())
+				calls[x.Call] = append(calls[x.Call], x.Event.String())
 			}
 			delete(calls, 0)
 			require.Len(t, calls, workers*cycles-int(late[i].Load()))
@@ -159,7 +159,7 @@ func TestWhatACohortPassesOnIsToldAsHoldsOfTheirOwn(t *testing.T) {
 		}
 		kit.Release(t, l)
 		require.Equal(t, []string{
-			"asked, granted, released", "asked, granted, released", "asked, failed", "asked, granted, released",
+			"began, granted, released", "began, granted, released", "began, failed", "began, granted, released",
 		}, slices.DeleteFunc(o.Story(), func(s string) bool { return s == "woken" }))
 		for i, x := range o.Of(observe.Granted) {
 			require.InDelta(t, time.Duration(i)*time.Second, x.Waited, float64(50*time.Millisecond))

@@ -35,7 +35,7 @@ func TestTheObserverIsToldOfACallThatNeedNotWait(t *testing.T) {
 		kit.Release(t, l)
 
 		all := o.All()
-		require.Equal(t, []string{"asked, granted, released"}, o.Story())
+		require.Equal(t, []string{"began, granted, released"}, o.Story())
 		for _, x := range all {
 			require.Equal(t, "lock", x.Kind)
 			require.Equal(t, kit.Name(t), x.Name)
@@ -66,9 +66,9 @@ func TestTheObserverIsToldOfPlacesAndHandOffs(t *testing.T) {
 		l = kit.Next(t, l, calls[0])
 		kit.PassOn(t, l, calls[1])
 
-		require.Equal(t, []string{"asked, granted, released", "handed off"}, first.Story())
+		require.Equal(t, []string{"began, granted, released", "handed off"}, first.Story())
 		require.Equal(t, []string{
-			"asked, queued, granted, released", "asked, queued, granted, released", "woken",
+			"began, queued, granted, released", "began, queued, granted, released", "woken",
 		}, second.Story(), "the second grant comes in the reply to the own release: no message, no hand-off")
 		for i, x := range second.Of(observe.Queued) {
 			require.Equal(t, 1+i, x.Place)
@@ -167,21 +167,21 @@ func TestTheObserverIsToldWhyACallFailed(t *testing.T) {
 	}{
 		"busy": {func(ctx context.Context, _ *headwaiter.Client, m *fairlock.Mutex) error {
 			return kit.Err(m.TryLock(ctx))
-		}, lease.ErrBusy, "asked, failed"},
+		}, lease.ErrBusy, "began, failed"},
 		"time-out": {func(ctx context.Context, _ *headwaiter.Client, m *fairlock.Mutex) error {
 			ctx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
 			return kit.Err(m.Lock(ctx))
-		}, context.DeadlineExceeded, "asked, queued, failed"},
+		}, context.DeadlineExceeded, "began, queued, failed"},
 		"cancelled": {func(ctx context.Context, _ *headwaiter.Client, m *fairlock.Mutex) error {
 			ctx, cancel := context.WithCancelCause(ctx)
 			time.AfterFunc(time.Second, func() { cancel(why) })
 			return kit.Err(m.Lock(ctx))
-		}, why, "asked, queued, failed"},
+		}, why, "began, queued, failed"},
 		"closed": {func(ctx context.Context, c *headwaiter.Client, m *fairlock.Mutex) error {
 			time.AfterFunc(time.Second, func() { _ = c.Shutdown(context.Background()) })
 			return kit.Err(m.Lock(ctx))
-		}, lease.ErrClosed, "asked, queued, failed"},
+		}, lease.ErrClosed, "began, queued, failed"},
 	} {
 		kit.BubbleOf(t, name, func(t *testing.T, s *redistest.Embedded) {
 			l, o := hold(t, dialMutex(t, s)), &kit.Observer{}
@@ -240,7 +240,7 @@ func TestTheObserverIsToldOfRenewalsAndOfTheLastOnes(t *testing.T) {
 				require.Less(t, x.Margin, failed[i-1].Margin)
 			}
 		}
-		require.Equal(t, []string{"asked, granted, renewed, renewal failed, lost"}, o.Story(), "and nothing after that")
+		require.Equal(t, []string{"began, granted, renewed, renewal failed, lost"}, o.Story(), "and nothing after that")
 		gone := o.Of(observe.Lost)[0]
 		require.ErrorIs(t, gone.Err, lease.ErrExpired)
 		require.Equal(t, l.Token(), gone.Token)
@@ -271,7 +271,7 @@ func TestTheObserverIsToldOnceWhyAHoldIsLost(t *testing.T) {
 			require.ErrorIs(t, l.Release(context.Background()), x.cause)
 			found := o.Of(observe.Lost, observe.Released)
 			require.Len(t, found, 1)
-			require.Equal(t, observe.Lost, found[0].Moment)
+			require.Equal(t, observe.Lost, found[0].Event)
 			require.ErrorIs(t, found[0].Err, x.cause)
 			require.Equal(t, l.Token(), found[0].Token)
 		})
@@ -286,7 +286,7 @@ func TestALossThatTheReleaseFindsIsToldAsOne(t *testing.T) {
 		lock, _, _ := keysOf(kit.Name(t))
 		s.Do("DEL", lock)
 		require.ErrorIs(t, l.Release(t.Context()), lease.ErrForgotten)
-		require.Equal(t, []string{"asked, granted, lost"}, o.Story())
+		require.Equal(t, []string{"began, granted, lost"}, o.Story())
 		require.ErrorIs(t, o.Of(observe.Lost)[0].Err, lease.ErrForgotten)
 	})
 }
@@ -336,7 +336,7 @@ func TestAWaitAndAHoldThatLastAreToldAgain(t *testing.T) {
 		waits := begin(t.Context(), m)
 		time.Sleep(75 * time.Second) // What the holder does.
 		kit.PassOn(t, l, waits)
-		told := func(o *kit.Observer, m observe.Moment, lasted func(observe.Observation) time.Duration) {
+		told := func(o *kit.Observer, m observe.EventKind, lasted func(observe.Observation) time.Duration) {
 			all := o.Of(m)
 			require.Len(t, all, 3, "%v", m)
 			for i, o := range all {

@@ -44,7 +44,7 @@ func WithCohort(n int) Option { return option.Set(func(o *own) { o.passes = n })
 // not for names without number.
 //
 // All clients should name the lock so: what a client ends that does not, or a multilock, is missing. The user of Redis
-// needs more rights, see docs/deploy.md. The default is 0, none; n is at most [waitqueue.MaxHistory].
+// needs more rights, see docs/deploy.md. The default is 0, none; n is at most 1000.
 func WithHistory(n int) Option { return option.Set(func(t *waitqueue.Terms) { t.History = n }) }
 
 // MaxKeep is for how long a lock can be kept at the most; see [WithKeep].
@@ -67,7 +67,7 @@ const MaxKeep = time.Hour
 // with a cohort, HandOver of a lease is [errors.ErrUnsupported], and the hold stays.
 //
 // d is from 1 ms to [MaxKeep]; the default, and 0, is not to keep. With [headwaiter.WithMaxHold], [headwaiter.WithMinHold],
-// [headwaiter.WithMaxStall], [headwaiter.WithReplicas], [headwaiter.WithFsync] and [headwaiter.WithSafeRestart] calls fail
+// [headwaiter.WithPrevious], [headwaiter.WithMaxStall], [headwaiter.WithReplicas], [headwaiter.WithFsync] and [headwaiter.WithSafeRestart] calls fail
 // with [lease.ErrInvalid].
 func WithKeep(d time.Duration) Option { return option.Set(func(o *own) { o.keep = d }) }
 

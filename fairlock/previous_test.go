@@ -20,24 +20,24 @@ import (
 func TestAHoldIsToldHowTheOneBeforeEnded(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		for want, end := range map[lease.EndingKind]func(other *fairlock.Mutex) *lease.Lease{
-			lease.Released: func(*fairlock.Mutex) *lease.Lease {
+			lease.EndingReleased: func(*fairlock.Mutex) *lease.Lease {
 				l := hold(t, dialMutex(t, s))
 				kit.Release(t, l)
 				return l
 			},
-			lease.Expired: func(*fairlock.Mutex) *lease.Lease {
+			lease.EndingExpired: func(*fairlock.Mutex) *lease.Lease {
 				d := faults.NewDialer(t, s.Dial)
 				l := hold(t, fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t)))
 				d.Away()
 				synctime.Pass(lease.DefaultLease + time.Second)
 				return l
 			},
-			lease.Forced: func(other *fairlock.Mutex) *lease.Lease {
+			lease.EndingForced: func(other *fairlock.Mutex) *lease.Lease {
 				l := hold(t, dialMutex(t, s))
 				force(t, other)
 				return l
 			},
-			lease.Stalled: func(*fairlock.Mutex) *lease.Lease {
+			lease.EndingStalled: func(*fairlock.Mutex) *lease.Lease {
 				l := hold(t, dialMutex(t, s, headwaiter.WithMaxStall(time.Second)))
 				require.ErrorIs(t, kit.Lost(t, l), lease.ErrStalled)
 				return l
@@ -50,13 +50,13 @@ func TestAHoldIsToldHowTheOneBeforeEnded(t *testing.T) {
 			told := hold(t, other)
 			p := told.Previous()
 			require.Equal(t, want, p.Kind)
-			if want != lease.Released {
+			if want != lease.EndingReleased {
 				require.Equal(t, l.Token(), p.Token)
 			}
-			require.Equal(t, want == lease.Released, p.Orderly())
+			require.Equal(t, want == lease.EndingReleased, p.Orderly())
 			kit.Release(t, told)
 			last := hold(t, other)
-			require.Equal(t, lease.Released, last.Previous().Kind, "it was told once")
+			require.Equal(t, lease.EndingReleased, last.Previous().Kind, "it was told once")
 			kit.Release(t, last)
 		}
 	})
@@ -67,7 +67,7 @@ func TestAMaximumIsAStallToTheNext(t *testing.T) {
 		l := hold(t, dialMutex(t, s, headwaiter.WithMaxHold(5*time.Second)))
 		next := begin(t.Context(), dialMutex(t, s))
 		require.ErrorIs(t, kit.Lost(t, l), lease.ErrMaxHold)
-		require.Equal(t, lease.Ending{Kind: lease.Stalled, Token: l.Token()}, next.Value(t).Previous())
+		require.Equal(t, lease.Ending{Kind: lease.EndingStalled, Token: l.Token()}, next.Value(t).Previous())
 	})
 }
 
@@ -76,9 +76,9 @@ func TestWhoAdoptsIsToldWhoseItWas(t *testing.T) {
 		m := dialMutex(t, s)
 		l := hold(t, m)
 		adopted := kit.Got(fairlock.Adopt(t.Context(), kit.Dial(t, s), give(t, l)))(t)
-		require.Equal(t, lease.Ending{Kind: lease.HandedOver, Token: l.Token()}, adopted.Previous())
+		require.Equal(t, lease.Ending{Kind: lease.EndingHandedOver, Token: l.Token()}, adopted.Previous())
 		kit.Release(t, adopted)
-		require.Equal(t, lease.Released, hold(t, m).Previous().Kind)
+		require.Equal(t, lease.EndingReleased, hold(t, m).Previous().Kind)
 	})
 }
 
@@ -96,7 +96,7 @@ func TestWhatNobodyHasHadIsToldToTheNext(t *testing.T) {
 		giveUp()
 		require.ErrorIs(t, gone.Err(t), context.Canceled)
 		d.Delay(0)
-		require.Equal(t, lease.Ending{Kind: lease.Forced, Token: l.Token()}, hold(t, m).Previous())
+		require.Equal(t, lease.Ending{Kind: lease.EndingForced, Token: l.Token()}, hold(t, m).Previous())
 	})
 }
 
@@ -107,7 +107,7 @@ func TestAServerThatForgotIsKnownToWhoWaited(t *testing.T) {
 		next := begin(t.Context(), other)
 		queued(t, m, 1)
 		s.Do("FLUSHALL")
-		require.Equal(t, lease.Ending{Kind: lease.Forgotten, Token: l.Token()}, next.Value(t).Previous())
+		require.Equal(t, lease.Ending{Kind: lease.EndingForgotten, Token: l.Token()}, next.Value(t).Previous())
 	})
 }
 
@@ -115,7 +115,7 @@ func TestAServerThatForgotIsKnownToWhoWaited(t *testing.T) {
 func TestAnEndIsRememberedForAsLongAsTheHolderWants(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		for want, opts := range map[lease.EndingKind][]fairlock.Option{
-			lease.Unknown: nil, lease.Expired: {headwaiter.WithPrevious(time.Hour)},
+			lease.EndingUnknown: nil, lease.EndingExpired: {headwaiter.WithPrevious(time.Hour)},
 		} {
 			d := faults.NewDialer(t, s.Dial)
 			l := hold(t, fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), opts...))
@@ -142,10 +142,10 @@ func TestAnInspectionTellsHowTheLastHoldEnded(t *testing.T) {
 		force(t, m)
 		info := inspect(t, m)
 		require.False(t, info.Held)
-		require.Equal(t, lease.Ending{Kind: lease.Forced, Token: l.Token()}, info.Previous)
+		require.Equal(t, lease.Ending{Kind: lease.EndingForced, Token: l.Token()}, info.Previous)
 		next := hold(t, m)
-		require.Equal(t, lease.Forced, inspect(t, m).Previous.Kind)
+		require.Equal(t, lease.EndingForced, inspect(t, m).Previous.Kind)
 		kit.Release(t, next)
-		require.Equal(t, lease.Released, inspect(t, m).Previous.Kind)
+		require.Equal(t, lease.EndingReleased, inspect(t, m).Previous.Kind)
 	})
 }

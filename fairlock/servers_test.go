@@ -177,6 +177,7 @@ func TestDialWaitsForAServerThatIsAboutToServe(t *testing.T) {
 				err := dial().Err(t)
 				require.ErrorContains(t, err, says[4:])
 				require.NotErrorIs(t, err, lease.ErrUnusable)
+				require.ErrorIs(t, err, lease.ErrUnavailable)
 				require.WithinRange(t, time.Now(), began.Add(3*time.Second), began.Add(5*time.Second))
 			})
 		}

@@ -51,8 +51,9 @@ var _ Runner = MemoryKey{}
 // Key returns the guard of a key.
 func (m *Memory) Key(key string) MemoryKey { return MemoryKey{m, key} }
 
-// Admit returns nil and remembers the token, unless a higher one was seen. It waits for the end of a write that
-// [MemoryKey.Do] runs with an older token; if ctx ends first, the token is remembered all the same.
+// Admit returns nil and remembers the token, unless a higher one was seen. It waits for the end of any write
+// that [MemoryKey.Do] runs for the key; if ctx ends first, the token is remembered all the same. So do not call Admit or Do for
+// a key inside of Do for the same key.
 func (k MemoryKey) Admit(ctx context.Context, token uint64) error {
 	_, err := k.enter(ctx, token, false)
 	return err

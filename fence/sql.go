@@ -3,7 +3,6 @@ package fence
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -43,8 +42,9 @@ type SQL struct {
 
 var _ Guard = SQL{}
 
-// Admit returns nil and keeps the token, unless a higher one was seen. An error other than ErrStale is the
-// database's; in a transaction nothing is kept before its commit.
+// Admit returns nil and keeps the token, unless a higher one was seen. [lease.ErrInvalid] and
+// [ErrShared] mean that nothing was sent; any other error is the context's or the database's. In a transaction nothing is kept
+// before its commit.
 func (g SQL) Admit(ctx context.Context, token uint64) error {
 	if err := g.admit(ctx, token); err != nil {
 		return refused(g.Name, err)
@@ -133,7 +133,7 @@ func (r Row) update(ctx context.Context, token uint64, set string, args []any) e
 		}
 	}
 	if len(columns) == 0 {
-		return errors.New("no key: that would be every row")
+		return fmt.Errorf("%w: no key: that would be every row", lease.ErrInvalid)
 	}
 	if set != "" {
 		set += "\n, " // A comment in it ends there.

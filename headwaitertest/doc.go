@@ -6,7 +6,7 @@
 //			server := headwaitertest.Start(t)
 //			done := startImport(fairlock.New(server.Client(t), "import"))
 //			synctest.Wait() // It holds, and works.
-//			server.Force("import")
+//			server.ForceRelease("import")
 //			time.Sleep(lease.DefaultLease) // A loss that no message tells, the next renewal does.
 //			synctest.Wait()
 //			if !done() {
@@ -18,7 +18,7 @@
 // # The switches
 //
 //	                  what happens                              what the holder's context ends with
-//	Force(name)       somebody releases the lock by force       lease.ErrForced, by message or renewal
+//	ForceRelease(name) somebody releases the lock by force       lease.ErrForced, by message or renewal
 //	Expire(name)      the server takes the lease for over       lease.ErrExpired, at the next renewal
 //	Restart()         the server comes up empty                 lease.ErrForgotten, at the next renewal
 //	Pause(client)     nothing of the client reaches the server  lease.ErrExpired, ahead of the end of the lease

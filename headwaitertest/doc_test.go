@@ -36,7 +36,7 @@ func TestTheImportStopsWhenItLosesItsLock(t *testing.T) {
 		server := headwaitertest.Start(t)
 		done := startImport(fairlock.New(server.Client(t), "import"))
 		synctest.Wait() // It holds, and works.
-		server.Force("import")
+		server.ForceRelease("import")
 		time.Sleep(lease.DefaultLease) // A loss that no message tells, the next renewal does.
 		synctest.Wait()
 		if !done() {

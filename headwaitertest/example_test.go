@@ -49,7 +49,7 @@ func Example() {
 	inTest(func(t testing.TB) {
 		server := headwaitertest.Start(t)
 		orders := fairlock.New(server.Client(t), "orders:42", headwaiter.WithLease(time.Second))
-		err := ship(context.Background(), orders, func() { server.Force("orders:42") })
+		err := ship(context.Background(), orders, func() { server.ForceRelease("orders:42") })
 		fmt.Println(errors.Is(err, lease.ErrForced))
 	})
 	// Output: true
@@ -95,14 +95,14 @@ func ExampleServer_Redis() {
 	// Output: OK <nil>
 }
 
-func ExampleServer_Force() {
+func ExampleServer_ForceRelease() {
 	inTest(func(t testing.TB) {
 		server := headwaitertest.Start(t)
 		held, err := fairlock.New(server.Client(t), "orders:42", headwaiter.WithLease(time.Second)).Lock(context.Background())
 		if err != nil {
 			t.Fatalf("%v", err)
 		}
-		server.Force("orders:42")
+		server.ForceRelease("orders:42")
 		<-held.Context().Done()
 		fmt.Println(context.Cause(held.Context()))
 	})

@@ -128,7 +128,7 @@ func (w *worker) run(ctx context.Context) error {
 func TestAWorkerThatIgnoresTheEndOfItsHoldIsFound(t *testing.T) {
 	for _, careful := range []bool{true, false} {
 		for how, lose := range map[string]func(*headwaitertest.Server){
-			"forced":    func(s *headwaitertest.Server) { s.Force("import") },
+			"forced":    func(s *headwaitertest.Server) { s.ForceRelease("import") },
 			"expired":   func(s *headwaitertest.Server) { s.Expire("import") },
 			"forgotten": (*headwaitertest.Server).Restart,
 			"paused":    func(s *headwaitertest.Server) { s.Pause() },
@@ -215,7 +215,7 @@ func TestEveryKindIsSeenAndLostAtRoundTimes(t *testing.T) {
 					info := kit.Got(seen(t.Context(), c, "orders"))(t)
 					return len(info.Holders)+info.Waiting == 2
 				})
-				s.Force("orders")
+				s.ForceRelease("orders")
 				require.Error(t, kit.Lost(t, held))
 				if kind == "reader" {
 					require.Error(t, kit.Lost(t, next.Value(t)))

@@ -13,12 +13,12 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-// Force releases by force what is held under a name, as somebody at a prompt would: a lock, a leadership, the permits of
+// ForceRelease releases by force what is held under a name, as somebody at a prompt would: a lock, a leadership, the permits of
 // all who hold, up to a hundred. The next in the queue holds at once. Each holder's context ends with the cause
 // lease.ErrForced: when its message has come, if its client has held anything for a quarter of a second and so listens,
 // else at its next renewal. Where several held, of those that do not listen all but one find lease.ErrForgotten. If nobody
 // holds, the test fails.
-func (s *Server) Force(name string) {
+func (s *Server) ForceRelease(name string) {
 	s.t.Helper()
 	s.each(name, func(ctx context.Context, c *headwaiter.Client, kind string, holders []lease.Holder) error {
 		terms := waitqueue.Terms{Lease: lease.DefaultLease}

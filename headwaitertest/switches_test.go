@@ -30,7 +30,7 @@ func TestAForcedHolderIsToldAndTheNextHolds(t *testing.T) {
 		others := fairlock.New(s.Client(t), "orders:42")
 		held := lock(t, orders)
 		next := queue(t, others, 1)
-		s.Force("orders:42")
+		s.ForceRelease("orders:42")
 		require.ErrorIs(t, kit.Lost(t, held), lease.ErrForced)
 		require.Greater(t, next.Value(t).Token(), held.Token())
 		require.ErrorIs(t, held.Release(context.Background()), lease.ErrForced)
@@ -44,7 +44,7 @@ func TestForceTellsAtOnce(t *testing.T) {
 		synctime.Pass(250 * time.Millisecond) // Only one that listens is told at once.
 		synctest.Wait()
 		began := time.Now()
-		s.Force("orders")
+		s.ForceRelease("orders")
 		require.ErrorIs(t, kit.Lost(t, held), lease.ErrForced)
 		require.Less(t, time.Since(began), time.Second)
 	})
@@ -191,7 +191,7 @@ func TestALostNoticeOfForceIsFoundByTheRenewal(t *testing.T) {
 		held := next.Value(t) // It waited, so it hears.
 		synctime.Pass(100 * time.Millisecond)
 		s.DropMessages(1)
-		s.Force("orders")
+		s.ForceRelease("orders")
 		synctest.Wait()
 		require.NoError(t, held.Context().Err())
 		require.ErrorIs(t, kit.Lost(t, held), lease.ErrForced)
@@ -256,7 +256,7 @@ func TestEveryKindCanBeLost(t *testing.T) {
 					lose  func()
 					cause error
 				}{
-					{func() { s.Force("orders") }, lease.ErrForced},
+					{func() { s.ForceRelease("orders") }, lease.ErrForced},
 					{func() { s.Expire("orders") }, lease.ErrExpired},
 					{s.Restart, lease.ErrForgotten},
 				} {
@@ -273,7 +273,7 @@ func TestAllWhoShareANameAreForced(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		a := kit.Got(rwlock.New(s.Client(t), "orders").RLock(t.Context()))(t)
 		b := kit.Got(rwlock.New(s.Client(t), "orders").RLock(t.Context()))(t)
-		s.Force("orders")
+		s.ForceRelease("orders")
 		first, second := kit.Lost(t, a), kit.Lost(t, b)
 		if errors.Is(first, lease.ErrForgotten) {
 			first, second = second, first
@@ -291,7 +291,7 @@ func TestAllWhoListenAreToldThatTheyWereForced(t *testing.T) {
 		synctime.Pass(250 * time.Millisecond)
 		synctest.Wait()
 		began := time.Now()
-		s.Force("orders")
+		s.ForceRelease("orders")
 		require.ErrorIs(t, kit.Lost(t, a), lease.ErrForced)
 		require.ErrorIs(t, kit.Lost(t, b), lease.ErrForced)
 		require.Less(t, time.Since(began), time.Second)
@@ -335,7 +335,7 @@ func fails(t *testing.T, f func(t testing.TB)) string {
 func TestWhatCannotBeLostFailsTheTest(t *testing.T) {
 	t.Parallel()
 	nobody := "headwaitertest: nobody holds %q"
-	require.Equal(t, nobody, fails(t, func(t testing.TB) { headwaitertest.Start(t).Force("orders") }))
+	require.Equal(t, nobody, fails(t, func(t testing.TB) { headwaitertest.Start(t).ForceRelease("orders") }))
 	require.Equal(t, nobody, fails(t, func(t testing.TB) { headwaitertest.Start(t).Expire("orders") }))
 	require.Contains(t, fails(t, func(t testing.TB) {
 		s, other := headwaitertest.Start(t), headwaitertest.Start(t)
@@ -352,7 +352,7 @@ func TestAReleaseByForceIsInTheHistory(t *testing.T) {
 		orders := fairlock.New(c, "orders", fairlock.WithHistory(5))
 		require.NoError(t, lock(t, orders).Release(context.Background()))
 		lock(t, orders)
-		s.Force("orders")
+		s.ForceRelease("orders")
 		past := kit.Got(inspect.History(context.Background(), c, "orders"))(t)
 		require.Len(t, past, 2)
 		require.Equal(t, "forced", past[0].How)

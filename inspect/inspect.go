@@ -1,5 +1,6 @@
 // Package inspect looks at locks from outside: which names there are, who holds them, who waits, and who waits for
-// whom. It changes nothing, takes no place in any order, and needs the right to SCAN for all but [Find].
+// whom. It changes nothing, takes no place in any order, and needs the rights of a client; [List] and
+// [Deadlocks] need SCAN too.
 package inspect
 
 import (

@@ -18,22 +18,22 @@ type Ending struct {
 type EndingKind uint8
 
 const (
-	// Unknown: nothing is known. Nobody has used the name for about a minute, or the engine does not tell, or several may hold.
-	Unknown = EndingKind(reason.Unknown)
-	// Released: the holder gave it back, by Release, Unlock, the end of Do, or its client's Close.
-	Released = EndingKind(reason.Released)
-	// Expired: its lease ended, and nobody had renewed it. The process died, was frozen, or did not reach the server.
-	Expired = EndingKind(reason.Expired)
-	// Died: the holder's process is dead, and somebody who knows that has ended the hold.
-	Died = EndingKind(reason.Died)
-	// Forced: somebody released it by force.
-	Forced = EndingKind(reason.Forced)
-	// Stalled: headwaiter.WithMaxStall or headwaiter.WithMaxHold ended it, though its process lived.
-	Stalled = EndingKind(reason.Stalled)
-	// HandedOver: its owner gave it to this one, by HandOver and fairlock.Adopt.
-	HandedOver = EndingKind(reason.HandedOver)
-	// Forgotten: the server lost its state, and this client knows that there was a hold.
-	Forgotten = EndingKind(reason.Forgotten)
+	// EndingUnknown: nothing is known. Nobody has used the name for about a minute, or the engine does not tell, or several may hold.
+	EndingUnknown = EndingKind(reason.Unknown)
+	// EndingReleased: the holder gave it back, by Release, Unlock, the end of Do, or its client's Close.
+	EndingReleased = EndingKind(reason.Released)
+	// EndingExpired: its lease ended, and nobody had renewed it. The process died, was frozen, or did not reach the server.
+	EndingExpired = EndingKind(reason.Expired)
+	// EndingDied: the holder's process is dead, and somebody who knows that has ended the hold.
+	EndingDied = EndingKind(reason.Died)
+	// EndingForced: somebody released it by force.
+	EndingForced = EndingKind(reason.Forced)
+	// EndingStalled: headwaiter.WithMaxStall or headwaiter.WithMaxHold ended it, though its process lived.
+	EndingStalled = EndingKind(reason.Stalled)
+	// EndingHandedOver: its owner gave it to this one, by HandOver and fairlock.Adopt.
+	EndingHandedOver = EndingKind(reason.HandedOver)
+	// EndingForgotten: the server lost its state, and this client knows that there was a hold.
+	EndingForgotten = EndingKind(reason.Forgotten)
 )
 
 var endings = [...]string{"unknown", "released", "expired", "died", "forced", "stalled", "handed over", "forgotten"}
@@ -47,8 +47,8 @@ func (k EndingKind) String() string {
 }
 
 // Orderly reports whether the hold was given back or handed over by its owner. After any other ending its work may be left
-// half done; after [Unknown] nobody can tell.
-func (e Ending) Orderly() bool { return e.Kind == Released || e.Kind == HandedOver }
+// half done; after [EndingUnknown] nobody can tell.
+func (e Ending) Orderly() bool { return e.Kind == EndingReleased || e.Kind == EndingHandedOver }
 
 // String is for logs, as "expired, token 7".
 func (e Ending) String() string {

@@ -41,7 +41,7 @@ var (
 	ErrUpgrade = reason.ErrUpgrade
 	// ErrInvalid: an argument or an option cannot be used. The text names it, and says what can.
 	ErrInvalid = reason.ErrInvalid
-	// ErrTooLarge: a name or a count is above its limit.
+	// ErrTooLarge: a name, a value or the count of a call is above its limit.
 	ErrTooLarge = reason.ErrTooLarge
 	// ErrMismatch: another client has stated another number of parties or stripes for the name, and the number cannot change
 	// while anybody uses it. The number of permits of a semaphore on Redis can.
@@ -57,7 +57,7 @@ var (
 	ErrReplicas = reason.ErrReplicas
 	// ErrRestarted: the server came up less than a lease ago without its data, so it may have forgotten a hold.
 	ErrRestarted = reason.ErrRestarted
-	// ErrUnusable: the server, or the user that was logged on as, lacks what the protocol needs.
+	// ErrUnusable: the server lacks what the protocol needs, or the user lacks the rights. The error names them.
 	ErrUnusable = errors.New("this Redis cannot be used")
 )
 
@@ -71,9 +71,9 @@ var (
 	ErrNotGenuine = errors.New("the text is not genuine")
 )
 
-// Why there was nothing to release by force.
+// Why there was nothing to release by force, to lower or to proclaim for.
 var (
-	// ErrNotHeld: nobody held, or a ticket did not.
+	// ErrNotHeld: nobody held. Of Downgrade and Proclaim: the lease is one of another name.
 	ErrNotHeld = errors.New("not held")
 	// ErrOtherToken: it is held, but not with the token that was asked for. It is an ErrNotHeld too.
 	ErrOtherToken error = otherToken{}

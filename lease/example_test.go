@@ -108,7 +108,7 @@ func ExampleLease_Previous() {
 }
 
 func ExampleEnding_Orderly() {
-	for _, kind := range []lease.EndingKind{lease.Released, lease.HandedOver, lease.Died, lease.Unknown} {
+	for _, kind := range []lease.EndingKind{lease.EndingReleased, lease.EndingHandedOver, lease.EndingDied, lease.EndingUnknown} {
 		fmt.Println(kind, lease.Ending{Kind: kind}.Orderly())
 	}
 	// Output:
@@ -119,7 +119,7 @@ func ExampleEnding_Orderly() {
 }
 
 func ExampleEnding_String() {
-	fmt.Println(lease.Ending{Kind: lease.Forced, Token: 7})
+	fmt.Println(lease.Ending{Kind: lease.EndingForced, Token: 7})
 	fmt.Println(lease.Ending{})
 	// Output:
 	// forced, token 7
@@ -127,7 +127,7 @@ func ExampleEnding_String() {
 }
 
 func ExampleEndingKind_String() {
-	fmt.Println(lease.Stalled)
+	fmt.Println(lease.EndingStalled)
 	// Output: stalled
 }
 

@@ -8,13 +8,13 @@ import (
 type Info struct {
 	Held    bool
 	Holder  Holder   // who holds, if Held; where several do, the one whose lease ends first
-	Holders []Holder // the first holders, by the ends of their leases
+	Holders []Holder // the first holders, at most 100, by the ends of their leases
 	Token   uint64   // the last that was given; of a latch or a barrier, its generation
-	Limit   int64    // permits, parties, or the count that was set; 1 for a lock
+	Limit   int64    // permits, parties, or the count that was set; 1 for a lock; what a writer takes (2^30) for a read-write lock
 	Stated  int64    // permits that the newest client of a semaphore states; a Resize changes only Limit. 0 if there is none
 	Used    int64    // permits held, parties that have come, or the count that is left
 	Waiting int      // how many wait
-	Queue   []Waiter // the first of them, in their order
+	Queue   []Waiter // the first of them, at most 100, in their order
 	// Previous is how the hold before the present one ended, or the last one if nobody holds: see [Lease.Previous]. It is told of
 	// locks that one holds at a time.
 	Previous Ending
@@ -44,8 +44,8 @@ type Incarnation struct {
 
 // A Holder is a hold as the server knows it.
 type Holder struct {
-	Client string
-	Ticket string
+	Client string // its id; on etcd as Who
+	Ticket string // of the call that holds
 	Who    string // name@host#pid; empty if that is not known
 	Incarnation
 	Permits int64
@@ -65,10 +65,10 @@ type Holder struct {
 
 // A Leader is who leads, as far as the server knew when it was asked. The zero Leader is nobody.
 type Leader struct {
-	Value string // what it has proclaimed last
-	Token uint64 // the fencing token of its lease; 0: nobody leads
-	Who   string // its client, as name@host#pid
-	Since time.Time
+	Value string    // what it has proclaimed last
+	Token uint64    // the fencing token of its lease; 0: nobody leads
+	Who   string    // its client, as name@host#pid
+	Since time.Time // since when it leads, by the clock of the server; zero where the engine keeps no times (etcd)
 	// Err, in the last Leader of an observation, is why there are no more. Nothing is known of the leader then.
 	Err error
 }

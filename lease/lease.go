@@ -93,6 +93,7 @@ func (l *Lease) Wanted() <-chan struct{} { return l.keeper().Wanted() }
 //   - [ErrLost]: the hold was lost before.
 //   - [ErrReleased]: it had been released before.
 //   - [ErrUnconfirmed]: ctx ended, or the client gave up, before an answer came. The hold ends with its lease at the latest.
+//   - [ErrUnwoken]: the hold was given back, but the server refused to wake the waiters, who find that out later.
 //
 // The lease's context has ended in every case.
 //
@@ -111,8 +112,8 @@ func (l *Lease) Release(ctx context.Context) error { return l.keeper().Release(c
 // It does nothing on a nil lease, after Release or Unlock, and after a loss. Release after it returns ErrReleased.
 //
 // Nobody learns whether the hold was given back in time: where that matters, or where another process is to go on by what
-// the caller tells it, use Release. It is lost if the process ends first, and then the hold ends with its lease: the
-// client's Close waits for it, so defer that above. A short program uses Release.
+// the caller tells it, use Release. If the process exits first, the lock stays taken for its lease: defer the client's
+// Close before you lock, as it waits. A short program uses Release.
 func (l *Lease) Unlock() {
 	held := l.keeper()
 	held.Unlock()
@@ -147,7 +148,7 @@ func (l *Lease) HandOver(ctx context.Context) (text string, err error) {
 // finds the hold in it, and a Lock with it enters the hold again, or fails with [ErrDeadlock]. Err and Done look at the
 // clock, as those of Context do.
 //
-// It releases nothing: where ctx ends first, the hold goes on until Release. What it takes is freed when either ends.
+// It releases nothing: where ctx ends first, the hold goes on until Release. Resources are freed when either context ends.
 func (l *Lease) Bind(ctx context.Context) context.Context { return l.keeper().Bind(ctx) }
 
 // Do is what the Do of every primitive does. It waits for a hold, calls f with a context that ends with the hold and with

@@ -9,8 +9,6 @@ const (
 	// DefaultLease is how long a hold lasts without renewal where a primitive is not told otherwise. It is what a dead
 	// holder costs. A renewal is due when a third of it is over, and has the other two thirds to be answered.
 	DefaultLease = 10 * time.Second
-	// CloseTime is how long the Close of a client waits for what it gives back: within the time that a service has to stop.
-	CloseTime = 5 * time.Second
 	// MinLease: below it the margin that a holder keeps for itself is a large part of the lease.
 	MinLease = time.Millisecond
 	// MaxLease keeps server microseconds plus lease far below 2^53, the last integer that Lua can count. Errors call it 365 days.

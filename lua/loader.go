@@ -1,8 +1,6 @@
-// Package lua is the protocol between clients and Redis: the scripts, what goes into them and comes out,
-// and every key and channel name.
-//
-// It is the project's own side of the protocol, exported so that its packages can share it, and experimental: it may change
-// in any version. What stays is the wire (docs/protocol.md), which lua/vectors shows run by run.
+// Package lua is the protocol between clients and Redis: the scripts, what goes into them and comes out, and every key and
+// channel name. It is exported so that this project's packages can share it, and experimental: it may change in any version.
+// What stays is the wire (docs/protocol.md), which lua/vectors shows run by run.
 //
 // The sources lie in a folder for each package that runs them; lib has what several of them share. A line
 // "-- @include lib/x.lua" is replaced by that file, at that place and once a script: an include in a

@@ -114,9 +114,12 @@ func (m *Lock) TryLock(ctx context.Context) (*lease.Lease, error) {
 // ForceRelease frees the hold with a token on that one of the names which it is the token of; the token of a lease on all is
 // one of them. The lease is lost with it: its context ends with the cause [lease.ErrForced], and its client gives the other
 // names back, which rest with [headwaiter.WithMinHold]. A hold that is over and rests is one hold for each name: free them
-// one by one, by the tokens that Inspect of package fairlock tells. See [waitqueue.Queue.ForceRelease] for what the holder
-// may still do. It returns what it freed, and [lease.ErrNotHeld] if no name is held with that token; a token of 0 is
+// one by one, by the tokens that Inspect of package fairlock tells. It returns what it freed; a token of 0 is
 // [lease.ErrInvalid].
+//
+// The holder is told at once if it has held for 250 ms, else by its next renewal, and may
+// act until then. [lease.ErrNotHeld]: nobody held with that token. [lease.ErrUnwoken]: it is free, and the waiters find that
+// out by themselves.
 func (m *Lock) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	freed, err := lease.Holder{}, m.err
 	if err == nil && token == 0 {

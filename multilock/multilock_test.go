@@ -74,11 +74,11 @@ func TestASubscribedClientQueuesWithItsFirstScript(t *testing.T) {
 		all := names(t, 3)
 		held := kit.Got(multilock.New(a, all).Lock(t.Context()))(t)
 		for _, scripts := range []int{2, 1} {
-			before := b.Stats().Asks
+			before := b.Stats().AcquireRequests
 			ctx, cancel := context.WithCancel(t.Context())
 			call := kit.Lock(ctx, multilock.New(b, all).Lock)
 			kit.Waiting(t, 1, fairlock.New(a, all[2]).Inspect)
-			require.EqualValues(t, scripts, b.Stats().Asks-before)
+			require.EqualValues(t, scripts, b.Stats().AcquireRequests-before)
 			kit.Cancel(t, cancel, call)
 			kit.Waiting(t, 0, fairlock.New(a, all[2]).Inspect)
 		}

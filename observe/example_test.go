@@ -16,7 +16,7 @@ import (
 type moments struct{ said string }
 
 func (m moments) Observe(_ context.Context, o observe.Observation) {
-	fmt.Println(m.said, o.Moment, o.Name)
+	fmt.Println(m.said, o.Event, o.Name)
 }
 
 func ExampleObservers() {
@@ -41,8 +41,8 @@ func ExampleObservers() {
 	// What follows is said by Close, which gives back what was held.
 
 	// Unordered output:
-	// metrics: asked orders:42
-	// log: asked orders:42
+	// metrics: began orders:42
+	// log: began orders:42
 	// metrics: granted orders:42
 	// log: granted orders:42
 	// metrics: lost orders:42

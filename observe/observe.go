@@ -24,7 +24,7 @@ type Observer interface {
 // send something along with a grant. What is said of Observe holds for its methods too.
 type Tracer interface {
 	Observer
-	// Wait returns the context with which what follows [Asked] is told, up to the end of the wait. Its values are those
+	// Wait returns the context with which what follows [Began] is told, up to the end of the wait. Its values are those
 	// of the call, which its end does not change.
 	Wait(ctx context.Context, o Observation) context.Context
 	// Hold returns the context of a hold, before [Granted] is told: what it puts there, the holder finds in the
@@ -55,62 +55,63 @@ type Request struct {
 // MaxNote is how long a note may be that a grant carries: room for the identity of a span.
 const MaxNote = 128
 
-// Moment says what has happened.
-type Moment int
+// EventKind says what has happened.
+type EventKind int
 
-// The moments of a call. Each begins with Asked, and its wait ends with one of Granted, Entered, Passed and Failed. A
+// The events of a call. Each begins with Began, and its wait ends with one of Granted, Entered, Passed and Failed. A
 // hold ends with one of Released, HandedOver and Lost.
 const (
-	Asked         Moment = iota + 1 // a call begins
-	Queued                          // it has a place in the queue: Place, Waiting
-	WaitedLong                      // it has waited for longer than Options.WaitedTooLong: Place, Waited, Count as of HeldLong
-	Granted                         // it holds: Token, Waited, Note, Previous
-	Entered                         // it has entered a hold of its owner
-	Passed                          // the event that it waited for has come: Waited
-	Failed                          // it ended without: Err, Waited
-	Renewed                         // the lease is longer: Margin, Lease
-	RenewalFailed                   // a renewal had no answer, and is tried again: Err, Margin, Lease; Count is how many have failed since one went well
-	HeldLong                        // it has held for longer than Options.HeldTooLong: Held, Who; Count is 1 the first time, and told again whenever that has doubled
-	Wanted                          // the holder has asked to be told when somebody waits, and is: Token, Held
-	Released                        // it gave the hold back: Held, and Err if that did not go well; of an Unlock, when that is known
-	Lost                            // the hold is lost: Held, Err
-	HandedOver                      // it gave the hold to whoever adopts it: Held, and Err if that is not confirmed
+	Began         EventKind = iota + 1 // a call begins
+	Queued                             // it has a place in the queue: Place, Waiting
+	WaitedLong                         // it has waited for longer than Options.WaitedTooLong: Place, Waited, Count as of HeldLong
+	Granted                            // it holds: Token, Waited, Note, Previous
+	Entered                            // it has entered a hold of its owner: Waited
+	Passed                             // the event that it waited for has come: Waited
+	Failed                             // it ended without: Err, Waited
+	Renewed                            // the lease is longer: Margin, Lease
+	RenewalFailed                      // a renewal had no answer, and is tried again: Err, Margin, Lease; Count is how many have failed since one went well
+	HeldLong                           // it has held for longer than Options.HeldTooLong: Held, Who; Count is 1 the first time, and told again whenever that has doubled
+	Wanted                             // the holder has asked to be told when somebody waits, and is: Token, Held
+	Released                           // it gave the hold back: Held, and Err if that did not go well; of an Unlock, when that is known
+	Lost                               // the hold is lost: Held, Err
+	HandedOver                         // it gave the hold to whoever adopts it: Held, and Err if that is not confirmed
 )
 
-// The moments of a name, which may concern other clients.
+// The events of a name, which may concern other clients.
 const (
-	HandedOff Moment = iota + 101 // a script of this client granted to another, by message
-	Skipped                       // a script of this client dropped tickets of dead clients: Count
-	Expired                       // a script of this client found leases that had run out: Count
-	Woken                         // a message came: Count is how many grants were in it
-	Rejoined                      // a check found a ticket unknown, and queued it again: Ticket
-	Missed                        // a check found a grant whose message never came: Ticket
-	Suspected                     // the server says that this client let a lease run out
-	GivenBack                     // a grant came for a ticket that had ended: Ticket
-	Died                          // this client ended what a dead one had left: Count is how many holds, or parties at a barrier
-	Differs                       // clients of a semaphore state different numbers of permits, this client another than the newest before
+	HandedOff EventKind = iota + 101 // a script of this client granted to another, by message
+	Skipped                          // a script of this client dropped tickets of dead clients: Count
+	Expired                          // a script of this client found leases that had run out: Count
+	Woken                            // a message came: Count is how many grants were in it
+	Rejoined                         // a check found a ticket unknown, and queued it again: Ticket
+	Missed                           // a check found a grant whose message never came: Ticket
+	Suspected                        // the server says that this client let a lease run out
+	GivenBack                        // a grant came for a ticket that had ended: Ticket
+	Died                             // this client ended what a dead one had left: Count is how many holds, or parties at a barrier
+	Differs                          // clients of a semaphore state different numbers of permits, this client another than the newest before
 )
 
-// The moments of a client, which have neither Kind nor Name.
+// The events of a client, which have neither Kind nor Name.
 const (
-	TwoMasters Moment = iota + 201 // two connections of this client see two masters with different data, and both grant: Err
-	Replaced                       // another client has taken the identity of this one, which can lock nothing any more
+	TwoMasters EventKind = iota + 201 // two connections of this client see two masters with different data, and both grant: Err
+	Replaced                          // another client has taken the identity of this one, which can lock nothing any more
 )
 
-var moments = map[Moment]string{
-	Asked: "asked", Queued: "queued", WaitedLong: "waited for long", Granted: "granted", Entered: "entered", Passed: "passed", Failed: "failed",
+var events = map[EventKind]string{
+	Began: "began", Queued: "queued", WaitedLong: "waited for long", Granted: "granted", Entered: "entered", Passed: "passed", Failed: "failed",
 	Renewed: "renewed", RenewalFailed: "renewal failed", HeldLong: "held for long", Wanted: "wanted", Released: "released", Lost: "lost", HandedOver: "handed over",
 	HandedOff: "handed off", Skipped: "skipped", Expired: "expired", Woken: "woken", Rejoined: "rejoined",
 	Missed: "missed a message", Suspected: "suspected", GivenBack: "given back", Differs: "stated another number",
 	TwoMasters: "saw two masters", Died: "died", Replaced: "replaced",
 }
 
-// String returns the moment in a word or two.
-func (m Moment) String() string { return moments[m] }
+// String returns the event in a word or two.
+func (k EventKind) String() string { return events[k] }
 
-// An Observation is one thing that has happened. Fields that its moment does not name are zero, except Kind and Name.
+// An Observation is one thing that has happened. Fields that its event does not name are zero, except Kind, Name and, of a
+// call, Ticket. The events of a hold also have its Token.
 type Observation struct {
-	Moment Moment
+	Event  EventKind
 	Kind   string // of the primitive, as in its keys: lock, semaphore, …
 	Name   string
 	Ticket string // of the call; it changes where a grant ran out on its way
@@ -204,27 +205,27 @@ func (l observers) Note(ctx context.Context) string {
 
 // Stats counts what a client has done since it was made.
 type Stats struct {
-	Asks       uint64 // scripts that asked for a lock
-	Ends       uint64 // scripts that released, left or gave back
-	Renewals   uint64
-	Checks     uint64
-	Subscribes uint64 // channels subscribed to, again ones included
-	Messages   uint64 // messages heard
-	HandOffs   uint64 // grants to other clients, by message, in this client's scripts
-	Granted    uint64 // holds
-	Lost       uint64 // holds lost
-	GivenBack  uint64 // grants that came for tickets that had ended
-	Rejoined   uint64 // tickets that a check found unknown and queued again
-	Missed     uint64 // grants whose message did not come
-	Suspected  uint64 // times this client was told that it let a lease run out
-	Skipped    uint64 // tickets of dead clients dropped in this client's scripts
-	Expired    uint64 // leases of others that had run out when this client's scripts came
-	Differs    uint64 // requests that stated another number of permits than the newest client before
-	Late       uint64 // requests that ran after their not-after
-	Stepped    uint64 // leases cut because the server's clock stepped back
-	Forged     uint64 // messages that made no sense
-	Died       uint64 // holds, and parties at barriers, of dead clients that this one has ended
-	Replaced   uint64 // 1 if another client has taken the identity of this one
-	TwoMasters uint64 // times two connections of this client saw two masters with different data
-	Refused    uint64 // steps of tickets that the package documentation does not list: not taken, and a bug
+	AcquireRequests uint64 // scripts that asked for a lock
+	ReleaseRequests uint64 // scripts that released, left or gave back
+	Renewals        uint64
+	Checks          uint64
+	Subscribes      uint64 // channels subscribed to, again ones included
+	Messages        uint64 // messages heard
+	HandOffs        uint64 // grants to other clients, by message, in this client's scripts
+	Granted         uint64 // holds
+	Lost            uint64 // holds lost
+	GivenBack       uint64 // grants that came for tickets that had ended
+	Rejoined        uint64 // tickets that a check found unknown and queued again
+	Missed          uint64 // grants whose message did not come
+	Suspected       uint64 // times this client was told that it let a lease run out
+	Skipped         uint64 // tickets of dead clients dropped in this client's scripts
+	Expired         uint64 // leases of others that had run out when this client's scripts came
+	Differs         uint64 // requests that stated another number of permits than the newest client before
+	Late            uint64 // requests that ran after their not-after
+	Stepped         uint64 // leases cut because the server's clock stepped back
+	Forged          uint64 // messages that made no sense
+	Died            uint64 // holds, and parties at barriers, of dead clients that this one has ended
+	Replaced        uint64 // 1 if another client has taken the identity of this one
+	TwoMasters      uint64 // times two connections of this client saw two masters with different data
+	Refused         uint64 // steps of tickets that the package documentation does not list: not taken, and a bug
 }

@@ -53,5 +53,5 @@
 // hold is to have a quorum of votes at each moment, whenever each was given, and a node gives one at a time. So a hold
 // outlives the restart of all nodes in turn. It does not where the delay is off ([WithoutSafeRestart]), or where the
 // vote was taken by force. A vote that is given anew has another token at its node; so each ticket names its call, and the
-// token of the hold if there was one when it asked ([wire.Vote]). A release by force finds all votes of a hold by that. A renewal never makes a vote anew: a node refuses to renew what it does not know.
+// token of the hold if there was one when it asked. A release by force finds all votes of a hold by that. A renewal never makes a vote anew: a node refuses to renew what it does not know.
 package redlock

@@ -101,7 +101,7 @@ func TestWhatCannotBeUsedIsAnErrorOfTheFirstCall(t *testing.T) {
 		"a long time-out":    {mutex(t, clients, redlock.WithTimeout(time.Minute)), lease.ErrInvalid, "WithTimeout: a time-out of 1m0s"},
 		"a negative stall":   {mutex(t, clients, headwaiter.WithMaxStall(-1)), lease.ErrInvalid, "WithMaxStall: "},
 		"a negative hold":    {mutex(t, clients, headwaiter.WithMaxHold(-1)), lease.ErrInvalid, "WithMaxHold: "},
-		"too high a place":   {mutex(t, clients, headwaiter.WithPriority(1<<30)), lease.ErrTooLarge, "WithPriority: "},
+		"too high a place":   {mutex(t, clients, headwaiter.WithPriority(1<<30)), lease.ErrInvalid, "WithPriority: "},
 		"an empty name":      {redlock.New(clients, ""), lease.ErrInvalid, `redlock: lock "": invalid argument: the name is empty`},
 		"a name of 64 KiB":   {redlock.New(clients, strings.Repeat("a", 1<<16)), lease.ErrTooLarge, `aaa…"`},
 		"a brace that opens": {redlock.New(clients, "}a"), lease.ErrInvalid, "closing brace"},

@@ -25,7 +25,8 @@ type settings struct {
 type Option interface{ option.Redlock }
 
 // WithTimeout sets how long a node may take to answer before it counts as one that does not. It should be small
-// against the lease and several round trips long. The default is a twentieth of the lease, from 50 ms to 1 s.
+// against the lease and several round trips long. d is from 1 ms to half the lease. The default is a
+// twentieth of the lease, from 50 ms to 1 s.
 func WithTimeout(d time.Duration) Option { return option.Set(func(s *settings) { s.timeout = d }) }
 
 // WithoutSafeRestart believes a node that came up less than a lease ago, which may have forgotten a vote: then the

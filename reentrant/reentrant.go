@@ -33,7 +33,8 @@ func New(c *headwaiter.Client, name string, opts ...Option) *Mutex {
 
 // Owner returns a context on whose behalf several calls may enter one hold, though none has the context of
 // the others' lease: a job that comes back as another request, for example. Owners are known within one
-// client; the same name in another process is somebody else.
+// client; the same id in another process is somebody else. An empty id names nobody.
+// Package rwlock knows owners too.
 func Owner(ctx context.Context, id string) context.Context { return waitqueue.WithOwner(ctx, id) }
 
 // Name returns the name of the lock.
@@ -44,7 +45,7 @@ func (m *Mutex) Name() string { return m.queue.Name() }
 // With a context that comes from a lease on m, or with the [Owner] of one, it enters that hold once more: at
 // once, before all who wait, with the same token, and without a word to Redis, which learns of the number of
 // entries with the renewals. Otherwise calls are served in the order in which Redis saw them, across all
-// clients, and an error is as of fairlock's Lock. More than [waitqueue.MaxEntries] entries are an error that
+// clients, and an error is as of fairlock's Lock. More than 65,535 entries are an error that
 // wraps [lease.ErrTooLarge].
 //
 // If the hold is lost, the contexts of all its leases end, and nothing is left of its count: the next
@@ -91,8 +92,11 @@ func (m *Mutex) Inspect(ctx context.Context) (lease.Info, error) {
 }
 
 // ForceRelease takes m from its holder, however often it was entered; the contexts of all its leases end
-// with the cause [lease.ErrForced]. See [waitqueue.Queue.ForceRelease] for what the token does and for what
-// the holder may still do.
+// with the cause [lease.ErrForced].
+//
+// The token limits it to one hold: 0 frees any. The holder is told at once if it has held for
+// 250 ms, else by its next renewal, and may act until then. [lease.ErrNotHeld]: nobody held. [lease.ErrOtherToken]: held with
+// another token. [lease.ErrUnwoken]: it is free, and the waiters find that out by themselves.
 func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	w, err := m.queue.ForceRelease(ctx, token)
 	if err != nil {

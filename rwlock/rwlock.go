@@ -122,7 +122,9 @@ func (m *RWMutex) Inspect(ctx context.Context) (lease.Info, error) {
 
 // ForceRelease frees the hold with a token, which Inspect tells; the contexts of its leases end with the cause
 // [lease.ErrForced]. A token of 0 is [lease.ErrInvalid], and one by which several read: [RWMutex.ForceReleaseHolder] frees one of
-// them. See [waitqueue.Queue.ForceRelease] for what the holder may still do.
+// them. The holder is told at once if it has held for 250 ms, else by its next renewal, and may
+// act until then. [lease.ErrNotHeld]: nobody held with that token. [lease.ErrUnwoken]: it is free, and the waiters find that
+// out by themselves.
 func (m *RWMutex) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	w, err := m.read.ForceRelease(ctx, token)
 	return w, m.wrap("force release", err)

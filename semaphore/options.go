@@ -5,7 +5,8 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-// Option sets how a [Semaphore] is asked for and held. It takes all options of package headwaiter, and [WithoutRenewal].
+// Option sets how a [Semaphore] is asked for and held. It takes the options of package
+// headwaiter except WithPrevious, and [WithoutRenewal].
 type Option interface{ option.Semaphore }
 
 // WithoutRenewal makes permits that expire: a hold ends when its lease is over, whatever its owner does, and

@@ -106,9 +106,9 @@ func TestTheNoteOfAReleaseReachesAllThatItLetsIn(t *testing.T) {
 		kit.PassOn(t, l, calls...)
 		kit.Release(t, own.Value(t))
 
-		require.Equal(t, []string{"asked, granted, released", "asked, queued, granted, released", "handed off, woken"}, from.Story())
+		require.Equal(t, []string{"began, granted, released", "began, queued, granted, released", "handed off, woken"}, from.Story())
 		require.Equal(t, []string{
-			"asked, queued, granted, released", "asked, queued, granted, released", "woken, handed off",
+			"began, queued, granted, released", "began, queued, granted, released", "woken, handed off",
 		}, to.Story())
 		for i, x := range to.Of(observe.Queued) {
 			require.Equal(t, i+1, x.Place)

@@ -172,7 +172,9 @@ func (s *Semaphore) Available(ctx context.Context) (int64, error) {
 // for more than the new number is refused, at once or when its client polls next.
 //
 // The number counts until a client that is newer than all before states another number than the newest of them did. With an
-// error that wraps [lease.ErrOutcomeUnknown] it may have been done or not; to call it again does no harm.
+// error that wraps [lease.ErrOutcomeUnknown] it may have been done or not; to call it again does no harm. With
+// [lease.ErrUnwoken] it is done, and the waiters find that out by themselves. [lease.ErrMismatch]: the number cannot change,
+// as it stands for the stripes of package striped.
 func (s *Semaphore) Resize(ctx context.Context, permits int64) error {
 	err := s.err
 	if err == nil {
@@ -211,7 +213,9 @@ func (s *Semaphore) Inspect(ctx context.Context) (lease.Info, error) {
 }
 
 // ForceRelease frees the hold with a token, which Inspect tells; its context ends with the cause [lease.ErrForced]. A
-// token of 0 is [lease.ErrInvalid]: several may hold at once. See [waitqueue.Queue.ForceRelease] for what the holder may still do.
+// token of 0 is [lease.ErrInvalid]: several may hold at once. The holder is told at once if it has held for 250 ms, else by its next renewal, and may
+// act until then. [lease.ErrNotHeld]: nobody held with that token. [lease.ErrUnwoken]: it is free, and the waiters find that
+// out by themselves.
 func (s *Semaphore) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	w, err := s.queue.ForceRelease(ctx, token)
 	return w, s.wrap("force release", err)

@@ -383,7 +383,7 @@ func TestNobodyIsToldOfThePermitOfAClient(t *testing.T) {
 		synctime.Pass(time.Hour)
 		require.NotEmpty(t, told.All())
 		for _, o := range told.All() {
-			require.NotContains(t, o.Name, "stripes", o.Moment)
+			require.NotContains(t, o.Name, "stripes", o.Event)
 		}
 		other := striped.New(kit.Dial(t, s), "n2", 4)
 		s.Fail("OOM command not allowed when used memory > 'maxmemory'.")

@@ -51,7 +51,7 @@ func (w *wait) send(q *ask) (plan, error) {
 		}
 	}
 	q.takeAlong(ahead)
-	c.stats.Asks.Add(1)
+	c.stats.AcquireRequests.Add(1)
 	if w.ctx.Done() == nil || !n.Sluggish() {
 		return w.replied(q, w.askFor(nil, q), true)
 	}
@@ -224,7 +224,7 @@ func (q asking) job() (j conn.Job, ok bool) {
 	if q.ask == nil {
 		return conn.Job{}, false
 	}
-	q.entry.client.stats.Asks.Add(1)
+	q.entry.client.stats.AcquireRequests.Add(1)
 	return q.entry.job(q.entry.proto.Ask, q.entry.keys.All(), q.args), true
 }
 

@@ -185,7 +185,7 @@ func (a *attendance) ask() core.Step {
 		return core.Step{} // A message was faster, or the call is ending.
 	}
 	args := a.args(n, &q, &attempted)
-	c.stats.Asks.Add(1)
+	c.stats.AcquireRequests.Add(1)
 	j := w.job(w.proto.Ask, w.keys.All(), args)
 	var step core.Step
 	var err error

@@ -123,13 +123,13 @@ func tellAll(ctx context.Context, w *wait, h *hold, now time.Time) {
 	t.teller.Asked(ctx)
 	t.teller.Queued(1, 1)
 	t.teller.Granted(ctx, 1, time.Second, "", "")
-	t.teller.Tell(observe.Observation{Moment: observe.Renewed, Token: h.Token, Margin: time.Second})
+	t.teller.Tell(observe.Observation{Event: observe.Renewed, Token: h.Token, Margin: time.Second})
 	h.teller.Holds(h.UseToken, time.Second)
 	h.tellLost(nil)
 	h.teller.Note()
 	h.released(time.Second, nil)
 	w.ended(nil)
-	w.entry.tell(observe.Observation{Moment: observe.Woken, Count: 1})
+	w.entry.tell(observe.Observation{Event: observe.Woken, Count: 1})
 	w.entry.client.notifier.Served("lock", "name", 1, 1, true, false)
 }
 

@@ -82,7 +82,7 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 	}
 	if c.servers, err = connect(w); err != nil {
 		c.notifier.Stop()
-		return nil, err
+		return nil, conn.Undialled(err)
 	}
 	id := c.servers.ID()
 	c.name.Store(&id)
@@ -103,7 +103,7 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 	}
 	if err := c.servers.Probe(calls.TryTime); err != nil {
 		c.shut()
-		return nil, err
+		return nil, conn.Undialled(err)
 	}
 	c.made = c.servers.NodeOf("").Attempt(0).NotAfter
 	c.servers.Introduce()

@@ -309,3 +309,20 @@ func TestOptions(t *testing.T) {
 		require.ErrorContains(t, must.Err(Dial(o)), want)
 	}
 }
+
+// A service that starts while the server is away can tell that from what it has to mend.
+func TestADialThatFailsSaysWhetherTheServerIsAway(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	dial := func(change func(*rueidis.ClientOption)) error {
+		o := s.Option()
+		change(&o)
+		return must.Err(Dial(Options{Redis: o}))
+	}
+	gone := dial(func(o *rueidis.ClientOption) { o.InitAddress = []string{"127.0.0.1:1"} })
+	require.ErrorIs(t, gone, lease.ErrUnavailable)
+	require.ErrorContains(t, gone, "connection refused")
+	mend := dial(func(o *rueidis.ClientOption) { o.Username, o.Password = "nobody", "guess" })
+	require.Error(t, mend)
+	require.NotErrorIs(t, mend, lease.ErrUnavailable)
+}

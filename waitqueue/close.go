@@ -8,12 +8,11 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/core"
-	"github.com/headwaiter/headwaiter/lease"
 )
 
 // Close is [Client.Shutdown] for at most 5 s, so that it can be deferred.
 func (c *Client) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), lease.CloseTime)
+	ctx, cancel := context.WithTimeout(context.Background(), calls.CloseTime)
 	defer cancel()
 	return c.Shutdown(ctx)
 }

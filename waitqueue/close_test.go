@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/core"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
@@ -129,7 +130,7 @@ func TestCloseWaitsForASilentServerForFiveSeconds(t *testing.T) {
 		d.Freeze()
 		begun := time.Now()
 		require.ErrorIs(t, c.Close(), context.DeadlineExceeded)
-		require.Equal(t, lease.CloseTime, time.Since(begun))
+		require.Equal(t, calls.CloseTime, time.Since(begun))
 		d.Heal()
 	})
 }

@@ -81,7 +81,7 @@ func (e *lockEntry) sendEnd(ctx context.Context, t *ticket, heir *lua.Transit) a
 	_ = e.client.servers.Overtake(ctx, e.keys.Lock)
 	sent := conn.Sending()
 	sent.Note = t.Note
-	e.client.stats.Ends.Add(1)
+	e.client.stats.ReleaseRequests.Add(1)
 	d := endPool.Get().(*owned)
 	e.own(d, t, heir)
 	a := e.answered(&d.sender, sent, e.endFor(ctx, &d.sender))
@@ -141,7 +141,7 @@ func (d *sender) script() *lua.Script {
 func (d *sender) whole() conn.Job { return d.entry.job(d.script(), d.entry.keys.All(), d.args()) }
 
 func (d *sender) job() (conn.Job, bool) {
-	d.entry.client.stats.Ends.Add(1)
+	d.entry.client.stats.ReleaseRequests.Add(1)
 	return d.whole(), true
 }
 

@@ -186,16 +186,16 @@ func (s *entry) perform(e *core.Effect) bool {
 		callerOf(e.Call).teller.Queued(e.Place, e.Count)
 	case core.Rejoined:
 		c.stats.Rejoined.Add(1)
-		s.tell(observe.Observation{Moment: observe.Rejoined, Ticket: e.Text})
+		s.tell(observe.Observation{Event: observe.Rejoined, Ticket: e.Text})
 	case core.Missed:
 		c.stats.Missed.Add(1)
-		s.tell(observe.Observation{Moment: observe.Missed, Ticket: e.Text})
+		s.tell(observe.Observation{Event: observe.Missed, Ticket: e.Text})
 	case core.Suspected:
 		c.stats.Suspected.Add(1)
-		s.tell(observe.Observation{Moment: observe.Suspected})
+		s.tell(observe.Observation{Event: observe.Suspected})
 	case core.GivenBack:
 		c.stats.GivenBack.Add(1)
-		s.tell(observe.Observation{Moment: observe.GivenBack, Ticket: e.Text})
+		s.tell(observe.Observation{Event: observe.GivenBack, Ticket: e.Text})
 	case core.Forged:
 		c.stats.Forged.Add(1)
 	case core.Impossible:
@@ -307,7 +307,7 @@ func (s *entry) heard(text string) (m wire.Message, ok bool) {
 		c.stats.Forged.Add(1)
 		return m, false
 	}
-	s.tell(observe.Observation{Moment: observe.Woken, Count: len(m.Grants)})
+	s.tell(observe.Observation{Event: observe.Woken, Count: len(m.Grants)})
 	return m, true
 }
 

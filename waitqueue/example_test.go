@@ -121,7 +121,7 @@ func ExampleNew() {
 	client := kit.Must(waitqueue.New(rc, waitqueue.Options{}))
 	before := client.ID()
 	client.Restored()
-	fmt.Println(client.ID() == before, client.Stats().Asks, client.Close())
+	fmt.Println(client.ID() == before, client.Stats().AcquireRequests, client.Close())
 	// Output: false 0 <nil>
 }
 

@@ -159,16 +159,16 @@ func (h *hold) do(x *turn, f *core.Effect) {
 			sh.keeper.Awaited()
 		}
 		if f.Flag {
-			h.teller.Tell(observe.Observation{Moment: observe.Wanted, Token: h.UseToken, Held: h.held()})
+			h.teller.Tell(observe.Observation{Event: observe.Wanted, Token: h.UseToken, Held: h.held()})
 		}
 	case core.Recall:
 		c.servers.Spawn(h.cohort.recall)
 	case core.Stays:
 		h.stays <- f.Err
 	case core.Renewed:
-		h.teller.Tell(observe.Observation{Moment: observe.Renewed, Token: h.UseToken, Margin: f.Left, Lease: f.Lease})
+		h.teller.Tell(observe.Observation{Event: observe.Renewed, Token: h.UseToken, Margin: f.Left, Lease: f.Lease})
 	case core.RenewalFailed:
-		h.teller.Tell(observe.Observation{Moment: observe.RenewalFailed, Token: h.UseToken, Margin: f.Left, Lease: f.Lease, Count: f.Count, Err: f.Err})
+		h.teller.Tell(observe.Observation{Event: observe.RenewalFailed, Token: h.UseToken, Margin: f.Left, Lease: f.Lease, Count: f.Count, Err: f.Err})
 	}
 }
 
@@ -246,7 +246,7 @@ func (h *hold) held() time.Duration { return time.Since(h.Since) }
 func (h *hold) released(held time.Duration, err error) { h.ended(observe.Released, held, err) }
 
 // ended reports how a hold ended that its holder released.
-func (h *hold) ended(by observe.Moment, held time.Duration, err error) {
+func (h *hold) ended(by observe.EventKind, held time.Duration, err error) {
 	if h.Idle.IsZero() { // Else no call had it.
 		h.teller.Ended(by, h.UseToken, held, err)
 	}
@@ -262,7 +262,7 @@ func (h *hold) tellLost(cause error) {
 			cause = seen
 		}
 	}
-	h.teller.Tell(observe.Observation{Moment: observe.Lost, Token: h.UseToken, Held: h.held(), Err: cause})
+	h.teller.Tell(observe.Observation{Event: observe.Lost, Token: h.UseToken, Held: h.held(), Err: cause})
 }
 
 // remind reports a hold that lasts too long, and sets the timer for the next time. act is held.

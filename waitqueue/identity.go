@@ -47,7 +47,7 @@ func (c *client) replaced(id string) {
 func (c *client) died(b identity.Buried) {
 	c.stats.Died.Add(uint64(len(b.Tickets)))
 	if w := c.notifier; w != nil {
-		w.Tell(context.Background(), observe.Observation{Moment: observe.Died, Kind: b.Kind, Name: b.Name, Count: len(b.Tickets)})
+		w.Tell(context.Background(), observe.Observation{Event: observe.Died, Kind: b.Kind, Name: b.Name, Count: len(b.Tickets)})
 	}
 }
 

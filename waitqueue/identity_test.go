@@ -79,7 +79,7 @@ func TestTheNextIncarnationEndsWhatTheDeadHold(t *testing.T) {
 				die()
 				other := kit.Dial(t, s)
 				waits := kit.Lock(t.Context(), of(other, name))
-				kit.Eventually(t, "the waiter to be queued", func() bool { return other.Stats().Asks > 0 && other.Stats().Subscribes > 0 })
+				kit.Eventually(t, "the waiter to be queued", func() bool { return other.Stats().AcquireRequests > 0 && other.Stats().Subscribes > 0 })
 				require.False(t, waits.Returned())
 				next := kit.Dial(t, s, as(name))
 				kit.Release(t, waits.Value(t))

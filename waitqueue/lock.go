@@ -159,7 +159,7 @@ func (e *lockEntry) Message(text string, received time.Time) {
 
 // forced takes in what was heard on the client's own channel.
 func (e *lockEntry) forced(ticket string) {
-	e.tell(observe.Observation{Moment: observe.Woken})
+	e.tell(observe.Observation{Event: observe.Woken})
 	x := e.begin()
 	e.lock.OnForced(&x.Input, ticket)
 	e.end(x)

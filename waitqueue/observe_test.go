@@ -62,12 +62,13 @@ func (f told) Observe(context.Context, observe.Observation) { f() }
 func TestAnObserverIsNotToldOfHoldsThatLastForLessThanNothing(t *testing.T) {
 	_, err := waitqueue.Dial(waitqueue.Options{HeldTooLong: -1})
 	require.EqualError(t, err, "headwaiter: held too long, and waited too long, must not be negative")
+	require.ErrorIs(t, err, lease.ErrInvalid)
 }
 
 func TestMomentsHaveNames(t *testing.T) {
 	seen := map[string]bool{}
-	for _, m := range []observe.Moment{
-		observe.Asked, observe.Queued, observe.Granted, observe.Entered, observe.Passed, observe.Failed,
+	for _, m := range []observe.EventKind{
+		observe.Began, observe.Queued, observe.Granted, observe.Entered, observe.Passed, observe.Failed,
 		observe.Renewed, observe.RenewalFailed, observe.HeldLong, observe.Released, observe.Lost, observe.HandedOver,
 		observe.HandedOff, observe.Skipped, observe.Expired, observe.Woken, observe.Rejoined, observe.Missed,
 		observe.Suspected, observe.GivenBack, observe.Differs, observe.TwoMasters,
@@ -114,8 +115,8 @@ func TestToEnterAgainIsNoCallButOfAnOwnerWhoWaited(t *testing.T) {
 			require.Empty(t, o.Of(observe.Released), "the hold lasts until its last lease is released")
 			kit.Release(t, l)
 		}
-		require.Equal(t, []string{"asked, queued, granted, released", "asked, queued, entered"}, o.Story()[:2])
-		require.Len(t, o.Of(observe.Asked), 2)
+		require.Equal(t, []string{"began, queued, granted, released", "began, queued, entered"}, o.Story()[:2])
+		require.Len(t, o.Of(observe.Began), 2)
 		require.InDelta(t, time.Second, o.Of(observe.Entered)[0].Waited, float64(50*time.Millisecond))
 	})
 }
@@ -136,7 +137,7 @@ func TestTheObserverIsToldOfEventsThatHaveCome(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, latch.Wait(t.Context()))
 		require.Equal(t, []string{
-			"asked, queued, passed", "asked, queued, passed", "asked, queued, failed", "asked, passed", "woken",
+			"began, queued, passed", "began, queued, passed", "began, queued, failed", "began, passed", "woken",
 		}, o.Story())
 		passed := o.Of(observe.Passed)
 		require.Equal(t, "latch", passed[0].Name)
@@ -167,10 +168,10 @@ func TestTheObserverIsToldHowTheWaitForOthersEnds(t *testing.T) {
 		ends := o.Of(observe.Passed, observe.Failed)
 		require.Len(t, ends, 6, "each wait ends, also where the action panics")
 		for _, x := range ends[:2] {
-			require.Equal(t, observe.Passed, x.Moment)
+			require.Equal(t, observe.Passed, x.Event)
 		}
 		for _, x := range ends[2:] {
-			require.Equal(t, observe.Failed, x.Moment)
+			require.Equal(t, observe.Failed, x.Event)
 			require.Error(t, x.Err)
 		}
 	})
@@ -185,8 +186,8 @@ func TestTheObserverIsToldOfEachNameOfAMultilock(t *testing.T) {
 		other := fairlock.New(kit.Dial(t, s), "b")
 
 		require.NoError(t, m.Do(t.Context(), func(context.Context) error { return nil }))
-		require.Equal(t, []string{"asked, granted, released", "asked, granted, released", "asked, granted, released"}, o.Story())
-		for _, moment := range []observe.Moment{observe.Asked, observe.Granted, observe.Released} {
+		require.Equal(t, []string{"began, granted, released", "began, granted, released", "began, granted, released"}, o.Story())
+		for _, moment := range []observe.EventKind{observe.Began, observe.Granted, observe.Released} {
 			seen := []string{}
 			for _, x := range o.Of(moment) {
 				seen = append(seen, x.Name)
@@ -196,7 +197,7 @@ func TestTheObserverIsToldOfEachNameOfAMultilock(t *testing.T) {
 
 		busy := kit.Got(other.Lock(t.Context()))(t)
 		require.ErrorIs(t, kit.Err(m.TryLock(t.Context())), lease.ErrBusy)
-		require.Equal(t, []string{"asked, failed", "asked, failed", "asked, failed"}, o.Story()[3:])
+		require.Equal(t, []string{"began, failed", "began, failed", "began, failed"}, o.Story()[3:])
 
 		// It holds two for a second, gives them back, and asks for them again when it has the third.
 		call := kit.Lock(t.Context(), m.Lock)
@@ -206,9 +207,9 @@ func TestTheObserverIsToldOfEachNameOfAMultilock(t *testing.T) {
 		given, waited := 0, 0
 		for _, x := range story {
 			switch x {
-			case "asked, granted, released":
+			case "began, granted, released":
 				given++
-			case "asked, queued, granted, released":
+			case "began, queued, granted, released":
 				waited++
 			}
 		}
@@ -255,7 +256,7 @@ func TestAMultilockThatIsGivenUpEndsTheWaitForEachName(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		synctest.Wait() // What it gave back in the end is told when Redis has answered.
 		require.ElementsMatch(t, []string{
-			"asked, granted, released", "asked, queued, failed", "asked, granted, released",
+			"began, granted, released", "began, queued, failed", "began, granted, released",
 		}, o.Story())
 		failed := o.Of(observe.Failed)[0]
 		require.Equal(t, "b", failed.Name)

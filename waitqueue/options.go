@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/internal/reason"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
 )
@@ -54,18 +55,18 @@ func identifies(identity string) error {
 func defaults(o Options) (Options, error) {
 	o.Prefix = cmp.Or(o.Prefix, defaultPrefix)
 	if len(o.Prefix) > maxPrefix || strings.ContainsAny(o.Prefix, "{}") || !names.Printable(o.Prefix) {
-		return o, fmt.Errorf("headwaiter: prefix %.40q: must be printable, without braces, at most %d bytes", o.Prefix, maxPrefix)
+		return o, reason.Invalid(fmt.Errorf("headwaiter: prefix %.40q: must be printable, without braces, at most %d bytes", o.Prefix, maxPrefix))
 	}
 	o.GrantLease = cmp.Or(o.GrantLease, defaultGrantLease)
 	if o.GrantLease < lease.MinLease || o.GrantLease > lease.MaxLease {
-		return o, fmt.Errorf("headwaiter: grant lease %v: must be from %v to 365 days", o.GrantLease, lease.MinLease)
+		return o, reason.Invalid(fmt.Errorf("headwaiter: grant lease %v: must be from %v to 365 days", o.GrantLease, lease.MinLease))
 	}
 	o.Linger = cmp.Or(o.Linger, defaultLinger)
 	if o.Linger < 0 {
-		return o, errors.New("headwaiter: linger must not be negative")
+		return o, reason.Invalid(errors.New("headwaiter: linger must not be negative"))
 	}
 	if o.HeldTooLong < 0 || o.WaitedTooLong < 0 {
-		return o, errors.New("headwaiter: held too long, and waited too long, must not be negative")
+		return o, reason.Invalid(errors.New("headwaiter: held too long, and waited too long, must not be negative"))
 	}
 	o.Linger = max(o.Linger, minLinger)
 	if o.Identity == "" {

@@ -367,9 +367,9 @@ func (m *multi) lease() *lease.Lease {
 // known that it was not.
 func alarm(k *keeper.Keeper) int {
 	switch (*lease.Lease)(k).Previous().Kind {
-	case lease.Released:
+	case lease.EndingReleased:
 		return 0
-	case lease.Unknown:
+	case lease.EndingUnknown:
 		return 1
 	}
 	return 2

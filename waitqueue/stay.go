@@ -81,7 +81,7 @@ func Returned(l *lease.Lease) {
 	if !ok {
 		return
 	}
-	if t := &sh.hold.ticket.queue.terms; l.Previous().Kind == lease.Released && sh.hold.stall == nil && t.MinHold == 0 && t.Remember == 0 {
+	if t := &sh.hold.ticket.queue.terms; l.Previous().Kind == lease.EndingReleased && sh.hold.stall == nil && t.MinHold == 0 && t.Remember == 0 {
 		return
 	}
 	h := sh.hold

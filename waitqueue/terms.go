@@ -79,10 +79,10 @@ func (t Terms) check() error {
 		return fmt.Errorf("%w: WithQueueLimit: a limit of %d must be from 1 to %d", lease.ErrInvalid, n, lease.MaxQueueLimit)
 	}
 	if t.Priority > maxPriority || t.Priority < -maxPriority {
-		return fmt.Errorf("%w: WithPriority: a priority of %d must be from %d to %d", lease.ErrTooLarge, t.Priority, -maxPriority, maxPriority)
+		return fmt.Errorf("%w: WithPriority: a priority of %d must be from %d to %d", lease.ErrInvalid, t.Priority, -maxPriority, maxPriority)
 	}
 	if t.History < 0 || t.History > MaxHistory {
-		return fmt.Errorf("%w: WithHistory: %d hand-offs must be from 0 to %d", lease.ErrTooLarge, t.History, MaxHistory)
+		return fmt.Errorf("%w: WithHistory: %d hand-offs must be from 0 to %d", lease.ErrInvalid, t.History, MaxHistory)
 	}
 	if t.Arrival < 0 {
 		return fmt.Errorf("%w: an arrival before 1970", lease.ErrInvalid)

@@ -41,8 +41,8 @@ func TestTerms(t *testing.T) {
 		change(&changed)
 		require.ErrorIs(t, changed.check(), lease.ErrInvalid, "%+v", changed)
 	}
-	require.ErrorIs(t, Terms{Lease: lease.DefaultLease, Priority: maxPriority + 1}.check(), lease.ErrTooLarge)
-	require.ErrorIs(t, Terms{Lease: lease.DefaultLease, Priority: -maxPriority - 1}.check(), lease.ErrTooLarge)
+	require.ErrorIs(t, Terms{Lease: lease.DefaultLease, Priority: maxPriority + 1}.check(), lease.ErrInvalid)
+	require.ErrorIs(t, Terms{Lease: lease.DefaultLease, Priority: -maxPriority - 1}.check(), lease.ErrInvalid)
 }
 
 // What Lua counts with is exact up to 2^53.

@@ -240,7 +240,7 @@ func askOnce(ctx context.Context, parts []*part, mode string) (busy error, late 
 	}
 	_, phase := t.first()
 	args := append([]string{mode, a.NotAfter, strconv.FormatInt(t.headStart(), 10), c.highest(), c.servers.Counted(), phase}, tickets...)
-	c.stats.Asks.Add(1)
+	c.stats.AcquireRequests.Add(1)
 	replies, err := lua.MultiAsk.DecodeAll(c.servers.RunFor(ctx, lua.MultiAsk, keys, args...), len(asked))
 	late = err == nil && len(replies) == 1 && replies[0].Status == wire.Late
 	var refused bool
@@ -373,7 +373,7 @@ func endInSlot(ctx context.Context, all []*freeing) (answers []answer) {
 		keys, args = append(keys, f.entry.keys.All()...), append(args, strings.TrimSuffix(f.Text+" "+f.How, " "))
 	}
 	a := conn.Sending()
-	c.stats.Ends.Add(1)
+	c.stats.ReleaseRequests.Add(1)
 	replies, err := lua.MultiEnd.DecodeAll(c.servers.RunFor(ctx, lua.MultiEnd, keys, args...), len(all))
 	for i, f := range all {
 		var r wire.Reply

@@ -166,7 +166,7 @@ func (q *ask) takeAlong(all []*outItem[sender]) {
 // endedAhead handles the replies to the releases that were sent with an acquire request, before it.
 func (w *wait) endedAhead(q *ask) {
 	e := w.entry
-	e.client.stats.Ends.Add(uint64(len(q.ahead)))
+	e.client.stats.ReleaseRequests.Add(uint64(len(q.ahead)))
 	for i, one := range q.ahead {
 		one.Of.answered(q.attempt, q.jobs[i].Result)
 	}

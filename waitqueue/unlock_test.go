@@ -83,7 +83,7 @@ func TestAnAskTakesTheUnlockBeforeItAlong(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(linger) // Of the bubble.
 		synctest.Wait()
-		require.Equal(t, uint64(100), mine.Stats().Ends)
+		require.Equal(t, uint64(100), mine.Stats().ReleaseRequests)
 		require.False(t, must.Got(q.Inspect(t.Context()))(t).Held)
 		open, nodes := mine.ends.left()
 		require.Zero(t, open)

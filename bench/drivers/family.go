@@ -67,5 +67,5 @@ func (l latch) Waiting(ctx context.Context) (int, error) {
 
 func (l latch) Sent() (asks, scripts uint64) {
 	s := l.client.Stats()
-	return s.Asks, s.Asks + s.Checks
+	return s.AcquireRequests, s.AcquireRequests + s.Checks
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headwaiter/headwaiter/cmd/headwaiter/console"
+	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/console"
 	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/doctor"
 	"github.com/headwaiter/headwaiter/internal/tty"

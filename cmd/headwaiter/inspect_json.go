@@ -72,7 +72,7 @@ func toJSON(n inspect.Listed, who words.Roll) nameJSON {
 		Kind: n.Kind, Name: n.Name, Held: i.Held, Token: i.Token, Limit: i.Limit, Stated: i.Stated, Used: i.Used, State: i.State,
 		Holders: []holderJSON{}, Waiting: i.Waiting, Queue: []waiterJSON{}, Suspects: append([]string{}, i.Suspects...),
 	}
-	if i.Previous.Kind != lease.Unknown {
+	if i.Previous.Kind != lease.EndingUnknown {
 		told.Previous = i.Previous.Kind.String()
 	}
 	if n.Err != nil {

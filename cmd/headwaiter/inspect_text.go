@@ -39,7 +39,7 @@ func details(n inspect.Listed, value *string, who words.Roll, width int) []strin
 	if !i.Held && i.State == "" {
 		fact("holder", "none, the last token was %d", i.Token)
 	}
-	if p := i.Previous; !p.Orderly() && p.Kind != lease.Unknown {
+	if p := i.Previous; !p.Orderly() && p.Kind != lease.EndingUnknown {
 		fact("previous", "%v: it was not released", p)
 	}
 	if value != nil {

@@ -124,7 +124,7 @@ func TestALockThatIsLostBetweenAttemptsIsTakenAgain(t *testing.T) {
 		old := locker.Lease(name)
 		require.NotNil(t, old, "certmagic calls its locks otherwise")
 		synctime.Pass(issueTime + time.Second) // It has failed, and waits.
-		s.Force("certmagic:" + name)
+		s.ForceRelease("certmagic:" + name)
 		require.ErrorIs(t, kit.Lost(t, old), lease.ErrForced)
 		<-from.begun
 		require.NoError(t, locker.Lease(name).Context().Err())
@@ -208,7 +208,7 @@ func TestALostLockFreesNobodyElses(t *testing.T) {
 		l := locks.New(s.Client(t))
 		require.NoError(t, l.Lock(t.Context(), "x"))
 		first := l.Lease("x")
-		s.Force("certmagic:x")
+		s.ForceRelease("certmagic:x")
 		require.ErrorIs(t, kit.Lost(t, first), lease.ErrForced)
 		require.NoError(t, l.Lock(t.Context(), "x"))
 		second := l.Lease("x")
@@ -228,7 +228,7 @@ func TestWhoRenewsALostLockLeavesThatOfAnotherToIt(t *testing.T) {
 		synctest.Wait()
 		near := kit.Run(func() error { return l.Lock(t.Context(), "x") })
 		synctest.Wait()
-		s.Force("certmagic:x")
+		s.ForceRelease("certmagic:x")
 		require.ErrorIs(t, kit.Lost(t, first), lease.ErrForced)
 		require.NoError(t, far.Err(t))
 		again := kit.Run(func() error { return l.RenewLockLease(t.Context(), "x", time.Hour) })

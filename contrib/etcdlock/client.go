@@ -9,9 +9,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/internal/names"
-	"github.com/headwaiter/headwaiter/lease"
 )
 
 // A Client is one instance of the library on etcd: an identity and an etcd lease of its own, which all its holds
@@ -58,7 +58,7 @@ func newClient(etcd *clientv3.Client, o Options, owned bool) *Client {
 
 // Close is [Client.Shutdown] for at most 5 s, so that it can be deferred.
 func (c *Client) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), lease.CloseTime)
+	ctx, cancel := context.WithTimeout(context.Background(), calls.CloseTime)
 	defer cancel()
 	return c.Shutdown(ctx)
 }

@@ -17,7 +17,7 @@
 // with gocron.WithStartAt.
 //
 // A short job is over before a scheduler whose clock is slow comes to it, and would run again. So a lock stays taken for
-// half a second from the beginning of the run at least ([WithAtLeast]), also when the job has ended, or its process: make that
+// half a second from the beginning of the run at least ([WithMinHold]), also when the job has ended, or its process: make that
 // longer than your clocks are apart, and shorter than the time from one run to the next.
 //
 // A job that takes longer than the lease keeps it: it is renewed. If the process dies in the middle, the job runs again

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -70,7 +71,7 @@ func (e *Elector) Lease() *lease.Lease {
 
 // Close is [Elector.Shutdown] for at most 5 s, so that it can be deferred.
 func (e *Elector) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), lease.CloseTime)
+	ctx, cancel := context.WithTimeout(context.Background(), calls.CloseTime)
 	defer cancel()
 	return e.Shutdown(ctx)
 }

@@ -62,10 +62,10 @@ func ExampleLocker_Lease() {
 	// <nil> true
 }
 
-func ExampleWithAtLeast() {
+func ExampleWithMinHold() {
 	ctx, clients, stop := kit.Ready(2)
 	defer stop()
-	locker := locks.NewLocker(clients[0], locks.WithAtLeast(time.Minute))
+	locker := locks.NewLocker(clients[0], locks.WithMinHold(time.Minute))
 
 	lock := kit.Must(locker.Lock(ctx, "report"))
 	fmt.Println(lock.Unlock(ctx))

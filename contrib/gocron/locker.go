@@ -39,9 +39,9 @@ var _ gocron.Locker = (*Locker)(nil)
 // An Option changes how a [Locker] behaves.
 type Option func(*Locker)
 
-// WithAtLeast is how long a lock stays taken from the beginning of a run, also if the job has ended before, or its process
+// WithMinHold is how long a lock stays taken from the beginning of a run, also if the job has ended before, or its process
 // ([headwaiter.WithMinHold]). The default is half a second; 0 is until the end of the job.
-func WithAtLeast(d time.Duration) Option { return func(l *Locker) { l.atLeast = d } }
+func WithMinHold(d time.Duration) Option { return func(l *Locker) { l.atLeast = d } }
 
 // WithPrefix is what the names of the locks begin with, ahead of those of the jobs. The default is "gocron:". Schedulers
 // with different prefixes do not share their jobs.

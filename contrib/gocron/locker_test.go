@@ -46,8 +46,8 @@ func TestASchedulerWhoseClockIsBehindFindsAShortJobLocked(t *testing.T) {
 		runs int64
 	}{
 		"kept for half a second":   {nil, 5},
-		"kept for as long as told": {[]locks.Option{locks.WithAtLeast(time.Second)}, 5},
-		"not kept":                 {[]locks.Option{locks.WithAtLeast(0)}, 10},
+		"kept for as long as told": {[]locks.Option{locks.WithMinHold(time.Second)}, 5},
+		"not kept":                 {[]locks.Option{locks.WithMinHold(0)}, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *headwaitertest.Server) {
@@ -116,7 +116,7 @@ func TestAJobFindsItsHold(t *testing.T) {
 			held := locker.Lease("report")
 			tokens = append(tokens, held.Token())
 			if len(tokens) == 2 {
-				s.Force("gocron:report")
+				s.ForceRelease("gocron:report")
 				<-held.Context().Done()
 				ends <- context.Cause(held.Context())
 			}
@@ -133,7 +133,7 @@ func TestAJobFindsItsHold(t *testing.T) {
 
 func TestALostHoldIsSaidAndFreesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
-		one, two := newLocker(t, s, locks.WithAtLeast(0)), newLocker(t, s)
+		one, two := newLocker(t, s, locks.WithMinHold(0)), newLocker(t, s)
 		lock := kit.Got(one.Lock(t.Context(), "report"))(t)
 		held := one.Lease("report")
 		s.Expire("gocron:report")
@@ -150,7 +150,7 @@ func TestALostHoldIsSaidAndFreesNothing(t *testing.T) {
 func TestAnEndedContextDoesNotKeepTheLock(t *testing.T) {
 	t.Parallel()
 	s := headwaitertest.Start(t)
-	one, two := newLocker(t, s, locks.WithAtLeast(0)), newLocker(t, s)
+	one, two := newLocker(t, s, locks.WithMinHold(0)), newLocker(t, s)
 	began := make(chan struct{})
 	job := func(ctx context.Context) {
 		close(began)
@@ -165,7 +165,7 @@ func TestAnEndedContextDoesNotKeepTheLock(t *testing.T) {
 func TestUnlockWaitsForTheServerThoughItsContextHasEnded(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		client := s.Client(t)
-		lock := kit.Got(locks.NewLocker(client, locks.WithAtLeast(0)).Lock(t.Context(), "report"))(t)
+		lock := kit.Got(locks.NewLocker(client, locks.WithMinHold(0)).Lock(t.Context(), "report"))(t)
 		ended, end := context.WithCancel(t.Context())
 		end()
 		s.Pause(client)
@@ -178,7 +178,7 @@ func TestUnlockWaitsForTheServerThoughItsContextHasEnded(t *testing.T) {
 func TestTheEndOfAProcessLeavesTheLockTaken(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		client := s.Client(t)
-		one, two := locks.NewLocker(client, locks.WithAtLeast(time.Minute)), newLocker(t, s)
+		one, two := locks.NewLocker(client, locks.WithMinHold(time.Minute)), newLocker(t, s)
 		require.NoError(t, kit.Got(one.Lock(t.Context(), "ended"))(t).Unlock(t.Context()))
 		require.NoError(t, kit.Err(one.Lock(t.Context(), "runs")))
 		require.NoError(t, client.Close())
@@ -192,7 +192,7 @@ func TestTheEndOfAProcessLeavesTheLockTaken(t *testing.T) {
 
 func TestAKeptLockIsGivenBackInTime(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
-		one, two := newLocker(t, s, locks.WithAtLeast(time.Minute)), newLocker(t, s)
+		one, two := newLocker(t, s, locks.WithMinHold(time.Minute)), newLocker(t, s)
 		require.NoError(t, kit.Got(one.Lock(t.Context(), "report"))(t).Unlock(t.Context()))
 		synctime.Pass(time.Minute - time.Second)
 		require.ErrorIs(t, kit.Err(two.Lock(t.Context(), "report")), lease.ErrBusy)
@@ -206,7 +206,7 @@ func TestPrefixesAndTermsAreTaken(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		client := s.Client(t)
 		shop := locks.NewLocker(client, locks.WithPrefix("shop:"),
-			locks.WithLock(headwaiter.WithMaxHold(3*time.Second)), locks.WithAtLeast(0))
+			locks.WithLock(headwaiter.WithMaxHold(3*time.Second)), locks.WithMinHold(0))
 		lock := kit.Got(shop.Lock(t.Context(), "report"))(t)
 		require.NoError(t, kit.Err(newLocker(t, s).Lock(t.Context(), "report")), "another prefix")
 		require.ErrorIs(t, kit.Err(fairlock.New(client, "shop:report").TryLock(t.Context())), lease.ErrBusy)
@@ -297,7 +297,7 @@ func TestWhoWasForcedToResignCampaignsAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		e := newElector(t, s.Client(t))
 		held := e.Lease()
-		s.Force("scheduler")
+		s.ForceRelease("scheduler")
 		require.ErrorIs(t, kit.Lost(t, held), lease.ErrForced)
 		synctime.Pass(time.Second)
 		require.NoError(t, e.IsLeader(t.Context()))

@@ -172,7 +172,7 @@ func TestTheContextEndsAtALossAndUnlockPanics(t *testing.T) {
 		l.Lock()
 		ctx, first := l.Context(), l.Lease().Token()
 		require.NoError(t, ctx.Err())
-		s.Force("orders")
+		s.ForceRelease("orders")
 		require.ErrorIs(t, kit.Lost(t, l.Lease()), lease.ErrForced)
 		require.ErrorIs(t, context.Cause(ctx), lease.ErrForced)
 		other := locker.New(t.Context(), fairlock.New(b, "orders"))
@@ -191,7 +191,7 @@ func TestNobodyElseEntersByALockerBeforeALossWasSeen(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server, a, _ *headwaiter.Client) {
 		l := locker.New(t.Context(), fairlock.New(a, "orders"))
 		l.Lock()
-		s.Force("orders")
+		s.ForceRelease("orders")
 		kit.Await(t, l.Context().Done(), "the loss")
 		next := kit.Run(func() error { l.Lock(); return nil })
 		synctest.Wait()

@@ -52,7 +52,7 @@ func record(opts ...sdktrace.TracerProviderOption) spans {
 // observed makes a client tell a tracer whose spans go to s.
 func (s spans) observed(t testing.TB) func(*headwaiter.Options) {
 	t.Helper()
-	return kit.Observed(kit.Got(otel.NewTracer(s.provider))(t))
+	return kit.Observed(kit.Got(otel.New(otel.Options{TracerProvider: s.provider}))(t))
 }
 
 // begin begins a span of the caller.
@@ -287,7 +287,7 @@ func linked(t *testing.T, r spans, released int64) {
 func TestTheSpansOfOtherEnginesAreTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := record()
-		tracer := kit.Got(otel.NewTracer(r.provider))(t)
+		tracer := kit.Got(otel.New(otel.Options{TracerProvider: r.provider}))(t)
 		watch := engine.NewWatch(tracer, nil, 0, 0, "who", "etcd", "server")
 		defer watch.Stop()
 		ctx, caller := r.begin(t.Context())

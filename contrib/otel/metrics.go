@@ -26,7 +26,7 @@ type figures struct {
 	roundTrips                 metric.Float64Histogram
 	servers                    servers
 	cut                        metric.Int64Counter
-	moments                    map[observe.Moment]metric.Int64Counter // those that are just counted
+	moments                    map[observe.EventKind]metric.Int64Counter // those that are just counted
 
 	mu      sync.RWMutex // guards options
 	options map[labels]*options
@@ -52,7 +52,7 @@ type options struct {
 
 // counted are the moments that are just counted, each by an instrument of its own.
 var counted = []struct {
-	moment                  observe.Moment
+	moment                  observe.EventKind
 	name, unit, description string
 }{
 	{observe.HeldLong, "headwaiter.holds.long", "{hold}", "Holds that lasted longer than Options.HeldTooLong."},
@@ -73,7 +73,7 @@ var counted = []struct {
 }
 
 func newFigures(m metric.Meter) (*figures, error) {
-	f := &figures{options: make(map[labels]*options), moments: make(map[observe.Moment]metric.Int64Counter)}
+	f := &figures{options: make(map[labels]*options), moments: make(map[observe.EventKind]metric.Int64Counter)}
 	var errs []error
 	counter := func(name, unit, description string) metric.Int64Counter {
 		c, err := m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
@@ -113,17 +113,17 @@ func newFigures(m metric.Meter) (*figures, error) {
 
 // count counts one observation.
 func (f *figures) count(ctx context.Context, o *observe.Observation, class string) {
-	if o.Moment == observe.TwoMasters || o.Moment == observe.Replaced { // It has no name.
-		f.moments[o.Moment].Add(ctx, 1)
+	if o.Event == observe.TwoMasters || o.Event == observe.Replaced { // It has no name.
+		f.moments[o.Event].Add(ctx, 1)
 		return
 	}
 	plain := f.of(byKind, o.Kind, class, "")
-	switch o.Moment {
-	case observe.Asked:
+	switch o.Event {
+	case observe.Began:
 		f.waiting.Add(ctx, 1, plain.add...)
 	case observe.Granted, observe.Entered, observe.Passed, observe.Failed:
 		f.waiting.Add(ctx, -1, plain.add...)
-		if o.Moment == observe.Granted {
+		if o.Event == observe.Granted {
 			f.holds.Add(ctx, 1, plain.add...)
 		}
 		by := f.of(byKind, o.Kind, class, outcome(o))
@@ -131,7 +131,7 @@ func (f *figures) count(ctx context.Context, o *observe.Observation, class strin
 		f.waits.Record(ctx, o.Waited.Seconds(), by.record...)
 	case observe.Renewed, observe.RenewalFailed:
 		word := "renewed"
-		if o.Moment == observe.RenewalFailed {
+		if o.Event == observe.RenewalFailed {
 			word = "failed"
 		}
 		by := f.of(byKind, o.Kind, class, word)
@@ -141,13 +141,13 @@ func (f *figures) count(ctx context.Context, o *observe.Observation, class strin
 		f.holds.Add(ctx, -1, plain.add...)
 		by := f.of(byKind, o.Kind, class, outcome(o))
 		f.held.Record(ctx, o.Held.Seconds(), by.record...)
-		if o.Moment == observe.Lost {
+		if o.Event == observe.Lost {
 			f.losses.Add(ctx, 1, by.add...)
 		}
 	default:
-		if c := f.moments[o.Moment]; c != nil {
+		if c := f.moments[o.Event]; c != nil {
 			n := int64(1)
-			switch o.Moment {
+			switch o.Event {
 			case observe.Skipped, observe.Expired, observe.Died:
 				n = int64(o.Count)
 			case observe.HeldLong, observe.WaitedLong:

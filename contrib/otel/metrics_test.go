@@ -137,9 +137,9 @@ func TestAServerIsUpIfTheLastRequestWasAnswered(t *testing.T) {
 func TestAMessageWithSeveralGrantsIsCounted(t *testing.T) {
 	r := meter()
 	tracer := kit.Got(otel.New(otel.Options{MeterProvider: r.provider}))(t)
-	for _, m := range []observe.Moment{observe.Woken, observe.HeldLong, observe.WaitedLong} {
+	for _, m := range []observe.EventKind{observe.Woken, observe.HeldLong, observe.WaitedLong} {
 		for count := range 3 {
-			tracer.Observe(t.Context(), observe.Observation{Moment: m, Kind: "lock", Count: count + 1})
+			tracer.Observe(t.Context(), observe.Observation{Event: m, Kind: "lock", Count: count + 1})
 		}
 	}
 	require.EqualValues(t, 3, r.sum(t, "headwaiter.wakeups"))
@@ -295,12 +295,12 @@ func TestWhatIsToldOfACycleAllocatesLittle(t *testing.T) {
 // told tells a tracer of a call that waits, holds and loses.
 func told(t *otel.Tracer, cause error) {
 	o := observe.Observation{Kind: "lock", Name: "name", Ticket: "client:1:x:1:10000:2000", Place: 1, Waited: 1, Held: 1, Token: 1}
-	tell := func(ctx context.Context, m observe.Moment) {
-		o.Moment = m
+	tell := func(ctx context.Context, m observe.EventKind) {
+		o.Event = m
 		t.Observe(ctx, o)
 	}
 	ctx := t.Wait(context.Background(), o)
-	tell(ctx, observe.Asked)
+	tell(ctx, observe.Began)
 	tell(ctx, observe.Queued)
 	tell(context.Background(), observe.Woken)
 	o.Note = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

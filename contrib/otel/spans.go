@@ -76,7 +76,7 @@ func (t *Tracer) start(ctx context.Context, name string, o *observe.Observation)
 
 // tell tells the spans of a call what has happened to it.
 func (c *call) tell(o *observe.Observation) {
-	switch o.Moment {
+	switch o.Event {
 	case observe.Queued:
 		of := []attribute.KeyValue{placeKey.Int(o.Place), waitingKey.Int(o.Waiting)}
 		if o.Waiting == 0 {
@@ -103,7 +103,7 @@ func (c *call) tell(o *observe.Observation) {
 // event adds one to a span, if there is such a span.
 func event(span trace.Span, o *observe.Observation, attrs ...attribute.KeyValue) {
 	if span != nil && span.IsRecording() {
-		span.AddEvent(o.Moment.String(), trace.WithAttributes(attrs...))
+		span.AddEvent(o.Event.String(), trace.WithAttributes(attrs...))
 	}
 }
 
@@ -139,7 +139,7 @@ const (
 
 // outcome is what a call or hold has come to: one of a few words.
 func outcome(o *observe.Observation) string {
-	switch o.Moment {
+	switch o.Event {
 	case observe.Granted:
 		return granted
 	case observe.Entered:

@@ -365,7 +365,7 @@ func TestToEnterTheHoldOfAnOwnerIsAWaitThatEntered(t *testing.T) {
 func TestTwoTracersOfOneClientDoNotMixTheirSpans(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		a, b := record(), record()
-		first, second := kit.Got(otel.NewTracer(a.provider))(t), kit.Got(otel.NewTracer(b.provider))(t)
+		first, second := kit.Got(otel.New(otel.Options{TracerProvider: a.provider}))(t), kit.Got(otel.New(otel.Options{TracerProvider: b.provider}))(t)
 		m := fairlock.New(kit.Dial(t, s, kit.Observed(observe.Observers(first, second))), kit.Name(t))
 		require.NoError(t, m.Do(t.Context(), func(context.Context) error { return nil }))
 		for _, r := range []spans{a, b} {

@@ -2,12 +2,12 @@ package otel
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
 )
 
@@ -47,10 +47,10 @@ var (
 // New returns a tracer for [headwaiter.Options].Observer.
 func New(o Options) (*Tracer, error) {
 	if o.TracerProvider == nil && o.MeterProvider == nil {
-		return nil, errors.New("otel: neither a tracer provider nor a meter provider")
+		return nil, fmt.Errorf("otel: %w: neither a tracer provider nor a meter provider", lease.ErrInvalid)
 	}
 	if o.MaxClasses < 0 {
-		return nil, fmt.Errorf("otel: %d classes at the most", o.MaxClasses)
+		return nil, fmt.Errorf("otel: %w: %d classes at the most", lease.ErrInvalid, o.MaxClasses)
 	}
 	if o.MaxClasses == 0 {
 		o.MaxClasses = defaultMaxClasses
@@ -71,9 +71,6 @@ func New(o Options) (*Tracer, error) {
 	}
 	return t, nil
 }
-
-// NewTracer returns a tracer that makes spans and counts nothing.
-func NewTracer(p trace.TracerProvider) (*Tracer, error) { return New(Options{TracerProvider: p}) }
 
 // A call is what the tracer keeps of one in its context. It does not change.
 type call struct {

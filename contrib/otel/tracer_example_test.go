@@ -16,7 +16,7 @@ import (
 )
 
 // Spans alone, where metrics come from elsewhere.
-func ExampleNewTracer() {
+func ExampleNew_tracer() {
 	server := kit.Must(miniredis.Run())
 	defer server.Close()
 	ctx := context.Background()
@@ -24,7 +24,7 @@ func ExampleNewTracer() {
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter))
 	defer func() { _ = provider.Shutdown(ctx) }()
 
-	tracer := kit.Must(otel.NewTracer(provider))
+	tracer := kit.Must(otel.New(otel.Options{TracerProvider: provider}))
 	o := headwaiter.Options{Observer: tracer}
 	o.Redis.InitAddress = []string{server.Addr()}
 	client := kit.Must(headwaiter.Dial(o))

@@ -28,7 +28,7 @@ import (
 
 // handOff is a moment of a name.
 func handOff(name string) observe.Observation {
-	return observe.Observation{Moment: observe.HandedOff, Name: name}
+	return observe.Observation{Event: observe.HandedOff, Name: name}
 }
 
 func other(n float64) values {
@@ -174,8 +174,8 @@ func TestManyGoroutinesFindTheSameClasses(t *testing.T) {
 		all.Go(func() {
 			for i := range 3000 {
 				name := fmt.Sprint(i)
-				tell(c, observe.Observation{Moment: observe.Asked, Name: name})
-				tell(c, observe.Observation{Moment: observe.Failed, Name: name, Err: context.Canceled})
+				tell(c, observe.Observation{Event: observe.Began, Name: name})
+				tell(c, observe.Observation{Event: observe.Failed, Name: name, Err: context.Canceled})
 			}
 		})
 	}

@@ -90,21 +90,21 @@ func (c *Collector) Collect(to chan<- prom.Metric) {
 
 // Observe is for the client.
 func (c *Collector) Observe(_ context.Context, o observe.Observation) {
-	if o.Moment == observe.TwoMasters { // It has no name.
+	if o.Event == observe.TwoMasters { // It has no name.
 		c.metrics.twoMasters.Inc()
 		return
 	}
-	if o.Moment == observe.Replaced { // Nor this.
+	if o.Event == observe.Replaced { // Nor this.
 		c.metrics.replaced.Inc()
 		return
 	}
 	s := c.of(o.Kind, c.classes.of(o.Name))
-	if o.Moment >= observe.HandedOff {
+	if o.Event >= observe.HandedOff {
 		s.heard(&o)
 		return
 	}
 	s.told(&o)
-	switch o.Moment {
+	switch o.Event {
 	case observe.HeldLong:
 		if c.tooLong.begins(o.Ticket) {
 			s.longHolds.Inc()

@@ -19,14 +19,14 @@ import (
 
 // Moments that most cases need before theirs.
 var (
-	asked = observe.Observation{Moment: observe.Asked, Ticket: "t"}
-	held  = observe.Observation{Moment: observe.Granted, Ticket: "t", Waited: 2 * time.Second}
-	long  = observe.Observation{Moment: observe.HeldLong, Ticket: "t"}
+	asked = observe.Observation{Event: observe.Began, Ticket: "t"}
+	held  = observe.Observation{Event: observe.Granted, Ticket: "t", Waited: 2 * time.Second}
+	long  = observe.Observation{Event: observe.HeldLong, Ticket: "t"}
 )
 
 // of is a moment with an error.
-func of(m observe.Moment, err error) observe.Observation {
-	return observe.Observation{Moment: m, Ticket: "t", Waited: time.Second, Held: 3 * time.Second, Err: err}
+func of(m observe.EventKind, err error) observe.Observation {
+	return observe.Observation{Event: m, Ticket: "t", Waited: time.Second, Held: 3 * time.Second, Err: err}
 }
 
 // wrapped is an error as a caller of a primitive sees it.
@@ -81,7 +81,7 @@ func TestEachMomentIsCountedWhereItBelongs(t *testing.T) {
 		want   values
 	}{
 		{"a call begins", nil, asked, one("headwaiter_waiting_calls")},
-		{"it gets a place", []told{asked}, told{Moment: observe.Queued, Place: 3}, one("headwaiter_queued_total")},
+		{"it gets a place", []told{asked}, told{Event: observe.Queued, Place: 3}, one("headwaiter_queued_total")},
 		{"it holds", []told{asked}, held, holding},
 		{"it enters a hold", []told{asked}, of(observe.Entered, nil), waited("entered", 1)},
 		{"it passes", []told{asked}, of(observe.Passed, nil), waited("passed", 1)},
@@ -103,37 +103,37 @@ func TestEachMomentIsCountedWhereItBelongs(t *testing.T) {
 		{"a loss of a kind unknown", []told{asked, held}, of(observe.Lost, errors.New("new")), lost("other")},
 		{"a hold lasts for long", []told{asked, held}, long, longer},
 		{"it is told again", []told{asked, held, long}, again, values{}},
-		{"a wait lasts for long", []told{asked}, told{Moment: observe.WaitedLong, Count: 1}, one("headwaiter_long_wait_warnings_total")},
-		{"it is told again", []told{asked}, told{Moment: observe.WaitedLong, Count: 2}, values{}},
+		{"a wait lasts for long", []told{asked}, told{Event: observe.WaitedLong, Count: 1}, one("headwaiter_long_wait_warnings_total")},
+		{"it is told again", []told{asked}, told{Event: observe.WaitedLong, Count: 2}, values{}},
 		{"it ends", []told{asked, held, long}, of(observe.Released, nil), shorter},
 		{"it reaches its maximum", []told{asked, held, long}, of(observe.Lost, lease.ErrMaxHold), cut},
 		{"it makes no progress", []told{asked, held}, of(observe.Lost, lease.ErrStalled), lost("stalled")},
-		{"a renewal fails", []told{asked, held}, told{Moment: observe.RenewalFailed, Margin: time.Second}, values{
+		{"a renewal fails", []told{asked, held}, told{Event: observe.RenewalFailed, Margin: time.Second}, values{
 			`headwaiter_renewal_failures_total{kind="lock"}`:     1,
 			`headwaiter_renewal_margin_min_seconds{kind="lock"}`: 1,
 		}},
-		{"a renewal", []told{asked, held}, told{Moment: observe.Renewed, Margin: time.Second, Lease: 4 * time.Second}, values{
+		{"a renewal", []told{asked, held}, told{Event: observe.Renewed, Margin: time.Second, Lease: 4 * time.Second}, values{
 			`headwaiter_renewals_total{kind="lock"}`:             1,
 			`headwaiter_renewal_margin_min_seconds{kind="lock"}`: 1,
 			`headwaiter_renewal_margin_ratio_count{kind="lock"}`: 1,
 			`headwaiter_renewal_margin_ratio_sum{kind="lock"}`:   .25,
 		}},
-		{"a hand-off", nil, told{Moment: observe.HandedOff}, one("headwaiter_handoffs_total")},
-		{"a message", nil, told{Moment: observe.Woken, Count: 7}, one("headwaiter_wakeups_total")},
-		{"dead tickets", nil, told{Moment: observe.Skipped, Count: 7}, values{`headwaiter_skipped_tickets_total{kind="lock"}`: 7}},
-		{"expired leases", nil, told{Moment: observe.Expired, Count: 2}, values{`headwaiter_expired_leases_total{kind="lock"}`: 2}},
-		{"a ticket that rejoins", nil, told{Moment: observe.Rejoined}, one("headwaiter_rejoined_tickets_total")},
-		{"a missed message", nil, told{Moment: observe.Missed}, one("headwaiter_missed_grants_total")},
-		{"a suspicion", nil, told{Moment: observe.Suspected}, one("headwaiter_suspicions_total")},
-		{"a grant for nobody", nil, told{Moment: observe.GivenBack}, one("headwaiter_given_back_grants_total")},
-		{"another number of permits", nil, told{Moment: observe.Differs}, one("headwaiter_differing_numbers_total")},
-		{"two masters", nil, told{Moment: observe.TwoMasters}, values{"headwaiter_two_masters_total": 1}},
-		{"what a later version tells", []told{asked}, told{Moment: 99}, values{}},
-		{"what a later version tells of a name", []told{asked}, told{Moment: 999}, values{}},
+		{"a hand-off", nil, told{Event: observe.HandedOff}, one("headwaiter_handoffs_total")},
+		{"a message", nil, told{Event: observe.Woken, Count: 7}, one("headwaiter_wakeups_total")},
+		{"dead tickets", nil, told{Event: observe.Skipped, Count: 7}, values{`headwaiter_skipped_tickets_total{kind="lock"}`: 7}},
+		{"expired leases", nil, told{Event: observe.Expired, Count: 2}, values{`headwaiter_expired_leases_total{kind="lock"}`: 2}},
+		{"a ticket that rejoins", nil, told{Event: observe.Rejoined}, one("headwaiter_rejoined_tickets_total")},
+		{"a missed message", nil, told{Event: observe.Missed}, one("headwaiter_missed_grants_total")},
+		{"a suspicion", nil, told{Event: observe.Suspected}, one("headwaiter_suspicions_total")},
+		{"a grant for nobody", nil, told{Event: observe.GivenBack}, one("headwaiter_given_back_grants_total")},
+		{"another number of permits", nil, told{Event: observe.Differs}, one("headwaiter_differing_numbers_total")},
+		{"two masters", nil, told{Event: observe.TwoMasters}, values{"headwaiter_two_masters_total": 1}},
+		{"what a later version tells", []told{asked}, told{Event: 99}, values{}},
+		{"what a later version tells of a name", []told{asked}, told{Event: 999}, values{}},
 	} {
 		kit.Parallel(t, c.name, func(t *testing.T) {
 			collector := prometheus.NewCollector(prometheus.Options{})
-			tell(collector, observe.Observation{Moment: 99}) // All time series are there from the first moment on.
+			tell(collector, observe.Observation{Event: 99}) // All time series are there from the first moment on.
 			tell(collector, c.before...)
 			before := scrape(t, collector)
 			tell(collector, c.moment)
@@ -146,7 +146,7 @@ func TestATimeSeriesBeginsWithZero(t *testing.T) {
 	t.Parallel()
 	c := prometheus.NewCollector(prometheus.Options{})
 	require.Equal(t, 0., scrape(t, c).sum("headwaiter_attempts_total"))
-	tell(c, observe.Observation{Moment: observe.HandedOff})
+	tell(c, observe.Observation{Event: observe.HandedOff})
 	found := scrape(t, c)
 	for _, outcome := range []string{"granted", "entered", "passed", "busy", "full", "timeout", "cancelled", "closed", "error"} {
 		require.Contains(t, found, `headwaiter_attempts_total{kind="lock",outcome="`+outcome+`"}`)
@@ -164,7 +164,7 @@ func TestKindsAndClassesAreKeptApart(t *testing.T) {
 		{Kind: "lock", Name: "a1"}, {Kind: "lock", Name: "a2"}, {Kind: "lock", Name: "b"}, {Kind: "semaphore", Name: "a1"},
 	} {
 		for range i + 1 {
-			o.Moment = observe.Queued
+			o.Event = observe.Queued
 			tell(c, o)
 		}
 	}
@@ -191,7 +191,7 @@ func TestTheSmallestMarginIsThatOfTheLastTwoMinutesAtTheMost(t *testing.T) {
 		const smallest = `headwaiter_renewal_margin_min_seconds{kind="lock"}`
 		c := prometheus.NewCollector(prometheus.Options{})
 		renewed := func(margin time.Duration) {
-			tell(c, observe.Observation{Moment: observe.Renewed, Margin: margin, Lease: 10 * time.Second})
+			tell(c, observe.Observation{Event: observe.Renewed, Margin: margin, Lease: 10 * time.Second})
 		}
 		renewed(5 * time.Second)
 		renewed(2 * time.Second)

@@ -129,14 +129,14 @@ func TestMain(m *testing.M) {
 
 // cycle is all that can be told of a call and a hold.
 var cycle = []observe.Observation{
-	{Moment: observe.Asked}, {Moment: observe.Queued, Place: 1}, {Moment: observe.Woken, Count: 1},
-	{Moment: observe.Granted, Waited: time.Millisecond, Token: 7},
-	{Moment: observe.RenewalFailed, Margin: time.Second, Lease: 2 * time.Second, Err: context.DeadlineExceeded},
-	{Moment: observe.Renewed, Margin: time.Second, Lease: 2 * time.Second},
-	{Moment: observe.Released, Held: 3 * time.Second}, {Moment: observe.HandedOff},
-	{Moment: observe.Skipped, Count: 1}, {Moment: observe.Expired, Count: 1}, {Moment: observe.Missed},
-	{Moment: observe.Asked}, {Moment: observe.Failed, Waited: time.Second, Err: context.Canceled},
-	{Moment: observe.Asked}, {Moment: observe.Granted}, {Moment: observe.Lost, Held: time.Second, Err: lease.ErrExpired},
+	{Event: observe.Began}, {Event: observe.Queued, Place: 1}, {Event: observe.Woken, Count: 1},
+	{Event: observe.Granted, Waited: time.Millisecond, Token: 7},
+	{Event: observe.RenewalFailed, Margin: time.Second, Lease: 2 * time.Second, Err: context.DeadlineExceeded},
+	{Event: observe.Renewed, Margin: time.Second, Lease: 2 * time.Second},
+	{Event: observe.Released, Held: 3 * time.Second}, {Event: observe.HandedOff},
+	{Event: observe.Skipped, Count: 1}, {Event: observe.Expired, Count: 1}, {Event: observe.Missed},
+	{Event: observe.Began}, {Event: observe.Failed, Waited: time.Second, Err: context.Canceled},
+	{Event: observe.Began}, {Event: observe.Granted}, {Event: observe.Lost, Held: time.Second, Err: lease.ErrExpired},
 }
 
 // request is one that was answered.
@@ -156,7 +156,7 @@ func TestAnObservationAllocatesNothing(t *testing.T) {
 		for _, o := range cycle {
 			o.Kind, o.Name, o.Ticket = "lock", "orders:42", "a ticket"
 			got := testing.AllocsPerRun(100, func() { c.Observe(context.Background(), o) })
-			require.Zero(t, got, "%s: %v", name, o.Moment)
+			require.Zero(t, got, "%s: %v", name, o.Event)
 		}
 	}
 }
@@ -165,7 +165,7 @@ func BenchmarkObserve(b *testing.B) {
 	for name, c := range collectors() {
 		for _, o := range cycle[:8] {
 			o.Kind, o.Name, o.Ticket = "lock", "orders:42", "a ticket"
-			b.Run(fmt.Sprintf("%s/%v", name, o.Moment), func(b *testing.B) {
+			b.Run(fmt.Sprintf("%s/%v", name, o.Event), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					c.Observe(context.Background(), o)
@@ -218,8 +218,8 @@ func newFloor() *floor {
 func (f *floor) Observe(_ context.Context, o observe.Observation) {
 	class, _ := f.classes.Load(o.Name)
 	s := f.all[[2]string{o.Kind, class.(string)}]
-	switch o.Moment {
-	case observe.Asked:
+	switch o.Event {
+	case observe.Began:
 		s.waiting.Inc()
 	case observe.Granted:
 		s.waiting.Dec()
@@ -245,7 +245,7 @@ func (t twice) Observe(ctx context.Context, o observe.Observation) {
 func least(observers ...observe.Observer) []time.Duration {
 	const rounds, cycles = 400, 100
 	told := []observe.Observation{
-		{Moment: observe.Asked}, {Moment: observe.Granted, Waited: time.Millisecond, Token: 7}, {Moment: observe.Released, Held: 3 * time.Second},
+		{Event: observe.Began}, {Event: observe.Granted, Waited: time.Millisecond, Token: 7}, {Event: observe.Released, Held: 3 * time.Second},
 	}
 	for i := range told {
 		told[i].Kind, told[i].Name, told[i].Ticket = "lock", "orders:42", "a ticket"

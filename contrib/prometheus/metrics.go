@@ -169,8 +169,8 @@ func (m *metrics) series(kind, class string) *series {
 
 // told counts a moment of a call or hold.
 func (s *series) told(o *observe.Observation) {
-	switch o.Moment {
-	case observe.Asked:
+	switch o.Event {
+	case observe.Began:
 		s.waiting.Inc()
 	case observe.Queued:
 		s.queued.Inc()
@@ -199,7 +199,7 @@ func (s *series) told(o *observe.Observation) {
 	case observe.Wanted:
 		s.wanted.Inc()
 	case observe.Released, observe.HandedOver:
-		s.released[releaseOf(o.Moment, o.Err)].Inc()
+		s.released[releaseOf(o.Event, o.Err)].Inc()
 		s.gone(o)
 	case observe.Lost:
 		s.lost[causeOf(o.Err)].Inc()
@@ -218,7 +218,7 @@ func first(o *observe.Observation, c prom.Counter) {
 func (s *series) ended(outcome int, o *observe.Observation) {
 	s.waiting.Dec()
 	s.attempts[outcome].Inc()
-	if o.Moment != observe.Failed || gaveUp(outcome) {
+	if o.Event != observe.Failed || gaveUp(outcome) {
 		s.wait.Observe(o.Waited.Seconds())
 	}
 }
@@ -231,7 +231,7 @@ func (s *series) gone(o *observe.Observation) {
 
 // heard counts a moment of a name.
 func (s *series) heard(o *observe.Observation) {
-	switch o.Moment {
+	switch o.Event {
 	case observe.HandedOff:
 		s.handOffs.Inc()
 	case observe.Skipped:

@@ -86,7 +86,7 @@ const (
 var releases = [...]string{confirmed: "confirmed", unwoken: "unwoken", unconfirmed: "unconfirmed", handedOver: "handed_over"}
 
 // releaseOf is how a release ended.
-func releaseOf(by observe.Moment, err error) int {
+func releaseOf(by observe.EventKind, err error) int {
 	switch {
 	case err == nil && by == observe.HandedOver:
 		return handedOver

@@ -135,7 +135,7 @@ type holding interface{ close() }
 // Dial makes a client and looks whether the database has what [Schema] makes. It fails with [ErrSchema] if not.
 func Dial(ctx context.Context, o Options) (*Client, error) {
 	if o.Config == nil {
-		return nil, errors.New("sqllock: dial: Options.Config is missing")
+		return nil, fmt.Errorf("sqllock: dial: %w: Options.Config is missing", lease.ErrInvalid)
 	}
 	if err := engine.Lasting(o.HeldTooLong, o.WaitedTooLong); err != nil {
 		return nil, fmt.Errorf("sqllock: dial: %w", err)
@@ -258,7 +258,7 @@ func (c *Client) forget(h holding) {
 
 // Close is [Client.Shutdown] for at most 5 s, so that it can be deferred.
 func (c *Client) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), lease.CloseTime)
+	ctx, cancel := context.WithTimeout(context.Background(), calls.CloseTime)
 	defer cancel()
 	return c.Shutdown(ctx)
 }

@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/calls"
 	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/internal/names"
-	"github.com/headwaiter/headwaiter/lease"
 )
 
 // A Client is one instance of the library on ZooKeeper: an identity and a session of its own, which all its holds
@@ -42,7 +42,7 @@ func Dial(o Options) (*Client, error) {
 
 // Close is [Client.Shutdown] for at most 5 s, so that it can be deferred.
 func (c *Client) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), lease.CloseTime)
+	ctx, cancel := context.WithTimeout(context.Background(), calls.CloseTime)
 	defer cancel()
 	return c.Shutdown(ctx)
 }

@@ -3,7 +3,6 @@ package zklock
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -69,7 +68,7 @@ type Auth struct {
 
 func (o *Options) fill() error {
 	if len(o.Servers) == 0 {
-		return errors.New("no servers are named")
+		return fmt.Errorf("%w: no servers are named", lease.ErrInvalid)
 	}
 	servers := make([]string, len(o.Servers))
 	for i, s := range o.Servers {
@@ -78,7 +77,7 @@ func (o *Options) fill() error {
 		}
 		host, port, err := net.SplitHostPort(s)
 		if err != nil || host == "" || port == "" || strings.Contains(host, ":") && net.ParseIP(host) == nil {
-			return fmt.Errorf("the server %q is not host:port", o.Servers[i])
+			return fmt.Errorf("%w: the server %q is not host:port", lease.ErrInvalid, o.Servers[i])
 		}
 		servers[i] = s
 	}

@@ -20,7 +20,7 @@ import (
 type atTheGrant func()
 
 func (f atTheGrant) Observe(_ context.Context, o observe.Observation) {
-	if o.Moment == observe.Granted {
+	if o.Event == observe.Granted {
 		f()
 	}
 }

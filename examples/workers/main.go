@@ -51,7 +51,7 @@ func main() {
 	}
 	workers.Wait()
 	n, sent := float64(steps.Load()), client.Stats()
-	fmt.Printf("%.0f steps a second, %.2f requests each\n", n/span.Seconds(), float64(sent.Asks+sent.Ends+sent.Renewals)/n)
+	fmt.Printf("%.0f steps a second, %.2f requests each\n", n/span.Seconds(), float64(sent.AcquireRequests+sent.ReleaseRequests+sent.Renewals)/n)
 }
 
 func step(context.Context) error { return nil } // The work.

@@ -117,3 +117,6 @@ func Calling(ctx context.Context, try, wait func(context.Context) (*lease.Lease,
 const calledTime = 50 * time.Millisecond
 
 var errCalled = errors.New("called")
+
+// CloseTime is how long the Close of a client waits for what it gives back: within the time that a service has to stop.
+const CloseTime = 5 * time.Second

@@ -24,6 +24,24 @@ func Unsent(err error) bool {
 	return errors.Is(err, errUnbegun) || errors.As(err, &none) || errors.As(err, &op) && op.Op == "dial"
 }
 
+// away is a [lease.ErrUnavailable] whose text says enough without that.
+type away struct{ error }
+
+func (e away) Unwrap() error { return e.error }
+
+func (e away) Is(target error) bool { return target == lease.ErrUnavailable }
+
+// Undialled is an error of Dial, which is a [lease.ErrUnavailable] if the network failed or the server answered that it is not
+// ready. Nothing is unavailable that a user has to mend: a password, a certificate, a right.
+func Undialled(err error) error {
+	var failed net.Error
+	var said *rueidis.RedisError
+	if errors.As(err, &failed) || errors.As(err, &said) && isPassing(said.Error()) {
+		return away{err}
+	}
+	return err
+}
+
 // Answered reports whether an error is a reply of the server, after which the request is over.
 func Answered(err error) bool {
 	_, ok := rueidis.IsRedisErr(err)

@@ -14,6 +14,8 @@ import (
 	"unicode"
 
 	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/internal/reason"
 )
 
 // urlParameters are what a URL may say after its question mark: some of this package, and those that rueidis reads.
@@ -52,7 +54,7 @@ func ParseURL(text string) (o Options, err error) {
 		}
 	}
 	if err != nil {
-		return o, fmt.Errorf("headwaiter: url: %w", err)
+		return o, reason.Invalid(fmt.Errorf("headwaiter: url: %w", err))
 	}
 	return o, nil
 }

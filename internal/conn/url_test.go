@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/must"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 func TestAURLThatCannotBeReadIsToldWhyAndKeepsItsPassword(t *testing.T) {
@@ -74,6 +75,7 @@ func TestAURLThatCannotBeReadIsToldWhyAndKeepsItsPassword(t *testing.T) {
 	} {
 		_, err := ParseURL(text)
 		require.ErrorContains(t, err, "headwaiter: url: "+why, text)
+		require.ErrorIs(t, err, lease.ErrInvalid, text)
 		require.NotContains(t, err.Error(), "secret", text)
 	}
 	o := must.Got(ParseURL("unix://user:secret@/tmp/redis@home.sock?db=3"))(t)

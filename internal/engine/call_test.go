@@ -222,12 +222,12 @@ func (s *seen) Observe(_ context.Context, o observe.Observation) {
 	s.all = append(s.all, o)
 }
 
-func (s *seen) moments() (all []observe.Moment) {
+func (s *seen) moments() (all []observe.EventKind) {
 	synctest.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.all {
-		all = append(all, o.Moment)
+		all = append(all, o.Event)
 	}
 	return all
 }
@@ -250,24 +250,24 @@ func TestAWatchTellsEachCallAndHoldToItsEnd(t *testing.T) {
 	for name, x := range map[string]struct {
 		wait time.Duration
 		end  func(l *lease.Lease, g *Grip)
-		want []observe.Moment
+		want []observe.EventKind
 		err  error
 	}{
-		"a release": {0, func(l *lease.Lease, _ *Grip) { _ = l.Release(context.Background()) }, []observe.Moment{observe.Released}, errRelease},
-		"an unlock": {0, func(l *lease.Lease, _ *Grip) { l.Unlock() }, []observe.Moment{observe.Released}, nil},
-		"a loss":    {0, func(_ *lease.Lease, g *Grip) { g.Lose(lease.ErrForced) }, []observe.Moment{observe.Lost}, lease.ErrForced},
+		"a release": {0, func(l *lease.Lease, _ *Grip) { _ = l.Release(context.Background()) }, []observe.EventKind{observe.Released}, errRelease},
+		"an unlock": {0, func(l *lease.Lease, _ *Grip) { l.Unlock() }, []observe.EventKind{observe.Released}, nil},
+		"a loss":    {0, func(_ *lease.Lease, g *Grip) { g.Lose(lease.ErrForced) }, []observe.EventKind{observe.Lost}, lease.ErrForced},
 		"a loss, then released": {0, func(l *lease.Lease, g *Grip) {
 			g.Lose(lease.ErrForced)
 			synctest.Wait()
 			_ = l.Release(context.Background())
-		}, []observe.Moment{observe.Lost}, lease.ErrForced},
+		}, []observe.EventKind{observe.Lost}, lease.ErrForced},
 		"a loss, and an unlock at once": {0, func(l *lease.Lease, g *Grip) {
 			g.Lose(lease.ErrForced)
 			l.Unlock()
 			synctest.Wait()
-		}, []observe.Moment{observe.Lost}, lease.ErrForced},
+		}, []observe.EventKind{observe.Lost}, lease.ErrForced},
 		"a long hold": {0, func(l *lease.Lease, _ *Grip) { time.Sleep(25 * time.Second); l.Unlock() }, // Of the bubble.
-			[]observe.Moment{observe.HeldLong, observe.HeldLong, observe.Released}, nil},
+			[]observe.EventKind{observe.HeldLong, observe.HeldLong, observe.Released}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -275,7 +275,7 @@ func TestAWatchTellsEachCallAndHoldToItsEnd(t *testing.T) {
 				w := NewWatch(s, nil, 10*time.Second, 10*time.Second, "who", "some", "where")
 				l := kit.Got(w.Acquire(t.Context(), "lock", "name", held(45*time.Second, errRelease, g)))(t)
 				x.end(l, g)
-				want := append([]observe.Moment{observe.Asked, observe.WaitedLong, observe.WaitedLong, observe.WaitedLong, observe.Granted}, x.want...)
+				want := append([]observe.EventKind{observe.Began, observe.WaitedLong, observe.WaitedLong, observe.WaitedLong, observe.Granted}, x.want...)
 				require.Equal(t, want, s.moments())
 				last := s.all[len(s.all)-1]
 				require.Equal(t, uint64(7), last.Token)
@@ -296,7 +296,7 @@ func TestAWatchTellsOfACallThatFails(t *testing.T) {
 		_, err := w.Acquire(t.Context(), "lock", "name", func(context.Context) (*lease.Lease, error) { return nil, lease.ErrBusy })
 		require.ErrorIs(t, err, lease.ErrBusy)
 		time.Sleep(time.Hour) // Of the bubble: nothing more is told.
-		require.Equal(t, []observe.Moment{observe.Asked, observe.Failed}, s.moments())
+		require.Equal(t, []observe.EventKind{observe.Began, observe.Failed}, s.moments())
 		require.ErrorIs(t, s.all[1].Err, lease.ErrBusy)
 
 		var nobody *Watch
@@ -322,7 +322,7 @@ func TestAWatchTellsOnceOfAPlaceAndOfALongWaitWithTheLast(t *testing.T) {
 		require.NoError(t, err)
 		Queued(l.Context(), 5)
 		Queued(t.Context(), 5)
-		require.Equal(t, []observe.Moment{observe.Asked, observe.WaitedLong, observe.Queued, observe.WaitedLong, observe.Granted}, s.moments())
+		require.Equal(t, []observe.EventKind{observe.Began, observe.WaitedLong, observe.Queued, observe.WaitedLong, observe.Granted}, s.moments())
 		require.Equal(t, []int{-1, -1, 3}, []int{s.all[1].Place, s.all[2].Place, s.all[3].Place})
 		l.Unlock()
 		w.Stop()
@@ -337,8 +337,8 @@ func TestAHoldWithinAnotherTellsOfItself(t *testing.T) {
 		require.NoError(t, err)
 		var nobody *Watch
 		kit.Got(nobody.Acquire(outer.Context(), "lock", "inner", held(0, nil, &Grip{})))(t).Unlock()
-		require.Equal(t, []observe.Moment{observe.Asked, observe.Granted}, s.moments())
+		require.Equal(t, []observe.EventKind{observe.Began, observe.Granted}, s.moments())
 		outer.Unlock()
-		require.Equal(t, []observe.Moment{observe.Asked, observe.Granted, observe.Released}, s.moments())
+		require.Equal(t, []observe.EventKind{observe.Began, observe.Granted, observe.Released}, s.moments())
 	})
 }

@@ -130,7 +130,7 @@ func Queued(ctx context.Context, ahead int) {
 		c.place.Store(int64(ahead))
 	}
 	if !c.placed.Swap(true) {
-		c.Tell(observe.Observation{Moment: observe.Queued, Place: ahead})
+		c.Tell(observe.Observation{Event: observe.Queued, Place: ahead})
 	}
 }
 

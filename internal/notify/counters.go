@@ -8,14 +8,14 @@ import (
 
 // Counters count what a client has done, as [observe.Stats] tells it.
 type Counters struct {
-	Asks, Ends, Renewals, Checks, Messages, HandOffs, Granted, Lost, GivenBack,
+	AcquireRequests, ReleaseRequests, Renewals, Checks, Messages, HandOffs, Granted, Lost, GivenBack,
 	Rejoined, Missed, Suspected, Skipped, Expired, Differs, Late, Stepped, Forged, TwoMasters, Died, Replaced, Refused atomic.Uint64
 }
 
 // Now is what they show, except Subscribes.
 func (c *Counters) Now() observe.Stats {
 	return observe.Stats{
-		Asks: c.Asks.Load(), Ends: c.Ends.Load(), Renewals: c.Renewals.Load(), Checks: c.Checks.Load(),
+		AcquireRequests: c.AcquireRequests.Load(), ReleaseRequests: c.ReleaseRequests.Load(), Renewals: c.Renewals.Load(), Checks: c.Checks.Load(),
 		Messages: c.Messages.Load(), HandOffs: c.HandOffs.Load(),
 		Granted: c.Granted.Load(), Lost: c.Lost.Load(), GivenBack: c.GivenBack.Load(),
 		Rejoined: c.Rejoined.Load(), Missed: c.Missed.Load(), Suspected: c.Suspected.Load(),

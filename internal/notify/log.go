@@ -59,7 +59,7 @@ func newLogger(log *slog.Logger) *logger {
 
 // Observe queues a record.
 func (l *logger) Observe(ctx context.Context, o observe.Observation) {
-	if !l.handler.Enabled(ctx, levelOf(&o)) || o.Moment == observe.Differs && !l.isNew(o.Name) {
+	if !l.handler.Enabled(ctx, levelOf(&o)) || o.Event == observe.Differs && !l.isNew(o.Name) {
 		return
 	}
 	select {
@@ -143,15 +143,15 @@ func (l *logger) record(e logged) {
 		return
 	}
 	o := &e.o
-	r := slog.NewRecord(e.at, levelOf(o), messages[o.Moment], 0)
-	r.AddAttrs(slog.String("moment", o.Moment.String()), slog.String("kind", o.Kind), slog.String("name", o.Name))
+	r := slog.NewRecord(e.at, levelOf(o), messages[o.Event], 0)
+	r.AddAttrs(slog.String("event", o.Event.String()), slog.String("kind", o.Kind), slog.String("name", o.Name))
 	if o.Ticket != "" {
 		r.AddAttrs(slog.String("ticket", o.Ticket))
 	}
 	if o.Token > 0 {
 		r.AddAttrs(slog.Uint64("token", o.Token))
 	}
-	switch o.Moment {
+	switch o.Event {
 	case observe.Queued:
 		r.AddAttrs(slog.Int("place", o.Place))
 		if o.Waiting > 0 {
@@ -159,7 +159,7 @@ func (l *logger) record(e logged) {
 		}
 	case observe.Granted, observe.Failed, observe.Passed:
 		r.AddAttrs(slog.Duration("waited", o.Waited))
-		if o.Previous != "" && o.Moment == observe.Granted {
+		if o.Previous != "" && o.Event == observe.Granted {
 			r.AddAttrs(slog.String("previous", o.Previous))
 		}
 	case observe.Wanted, observe.Released, observe.HandedOver, observe.Lost:
@@ -185,7 +185,7 @@ func (l *logger) record(e logged) {
 // should look into. Of an outage that is the first renewal that fails, and the loss: what is tried again in between is debug.
 // A loss that the program itself has asked for, by Close or by a maximum hold, is info.
 func levelOf(o *observe.Observation) slog.Level {
-	switch o.Moment {
+	switch o.Event {
 	case observe.HeldLong, observe.Missed, observe.Suspected, observe.Differs, observe.TwoMasters, observe.Replaced:
 		return slog.LevelWarn
 	case observe.Lost:

@@ -88,11 +88,11 @@ func TestEachMomentHasItsLevelAndItsFields(t *testing.T) {
 		Kind: "lock", Name: "name", Ticket: "ticket", Token: 7, Place: 1, Waiting: 2, Waited: 3, Held: 4, Margin: 5, Count: 6,
 		Note: "note", Who: "who", Previous: "died",
 	}
-	for moment, want := range map[observe.Moment]struct {
+	for moment, want := range map[observe.EventKind]struct {
 		level  slog.Level
 		fields []string
 	}{
-		observe.Asked:         {slog.LevelDebug, nil},
+		observe.Began:         {slog.LevelDebug, nil},
 		observe.Queued:        {slog.LevelDebug, []string{"place", "waiting"}},
 		observe.WaitedLong:    {slog.LevelInfo, []string{"place", "waited"}},
 		observe.Granted:       {slog.LevelDebug, []string{"waited", "previous"}},
@@ -119,7 +119,7 @@ func TestEachMomentHasItsLevelAndItsFields(t *testing.T) {
 		h := &records{level: slog.LevelDebug}
 		l := notify.New(nil, slog.New(h), 0, 0, "")
 		o := full
-		o.Moment = moment
+		o.Event = moment
 		l.Tell(t.Context(), o)
 		if o.Err = failure; moment == observe.Differs {
 			l.Stop()
@@ -129,7 +129,7 @@ func TestEachMomentHasItsLevelAndItsFields(t *testing.T) {
 		l.Stop()
 		kept := h.kept()
 		require.Len(t, kept, 2, "%v: what was told is written before stop returns", moment)
-		require.Equal(t, moment.String(), attrs(kept[0])["moment"])
+		require.Equal(t, moment.String(), attrs(kept[0])["event"])
 		require.Regexp(t, "^headwaiter: [a-z ,]+$", kept[0].Message)
 		require.Equal(t, kept[0].Message, kept[1].Message, "messages are constant")
 		require.Equal(t, want.level, kept[0].Level, "%v", moment)
@@ -138,7 +138,7 @@ func TestEachMomentHasItsLevelAndItsFields(t *testing.T) {
 		}
 		require.Equal(t, want.level, kept[1].Level, "%v with an error", moment)
 		fields := slices.Sorted(maps.Keys(attrs(kept[0])))
-		require.ElementsMatch(t, append(want.fields, "moment", "kind", "name", "ticket", "token"), fields, "%v", moment)
+		require.ElementsMatch(t, append(want.fields, "event", "kind", "name", "ticket", "token"), fields, "%v", moment)
 		require.Equal(t, failure, attrs(kept[1])["error"])
 		if moment == observe.HeldLong {
 			require.Equal(t, "who", attrs(kept[0])["holder"])
@@ -150,7 +150,7 @@ func TestEachMomentHasItsLevelAndItsFields(t *testing.T) {
 func TestWhatIsNotKnownIsLeftOutOfARecord(t *testing.T) {
 	h := &records{level: slog.LevelDebug}
 	l := notify.New(nil, slog.New(h), 0, 0, "")
-	l.Tell(t.Context(), observe.Observation{Moment: observe.Queued, Name: "name", Place: 2})
+	l.Tell(t.Context(), observe.Observation{Event: observe.Queued, Name: "name", Place: 2})
 	l.Stop()
 	require.NotContains(t, attrs(h.kept()[0]), "waiting")
 	require.NotContains(t, attrs(h.kept()[0]), "error")
@@ -280,7 +280,7 @@ func TestAPanicOfTheObserverIsReportedOnce(t *testing.T) {
 	defer log.SetOutput(os.Stderr)
 	n := notify.New(fragile{}, nil, 0, 0, "")
 	for range 3 {
-		n.Tell(t.Context(), observe.Observation{Moment: observe.Asked, Name: "name"})
+		n.Tell(t.Context(), observe.Observation{Event: observe.Began, Name: "name"})
 	}
 	require.Equal(t, 1, strings.Count(reported.String(), "an observer panicked: observer"), "of many")
 }
@@ -292,7 +292,7 @@ func TestALogThatPanicsEndsNoProcessAndIsReportedOnce(t *testing.T) {
 	h := &records{level: slog.LevelDebug}
 	l := notify.New(nil, slog.New(wrecked{h}), 0, 0, "")
 	for range 3 {
-		l.Tell(t.Context(), observe.Observation{Moment: observe.Asked, Name: "name"})
+		l.Tell(t.Context(), observe.Observation{Event: observe.Began, Name: "name"})
 	}
 	l.Stop()
 	require.Len(t, h.kept(), 3, "it was asked to write each")
@@ -300,8 +300,8 @@ func TestALogThatPanicsEndsNoProcessAndIsReportedOnce(t *testing.T) {
 	require.Contains(t, reported.String(), "log_test.go")
 
 	l = notify.New(nil, slog.New(slog.NewJSONHandler(&reported, nil)), 0, 0, "")
-	l.Tell(t.Context(), observe.Observation{Moment: observe.Lost, Name: "name", Err: riddle{errors.New("failure")}})
-	l.Tell(t.Context(), observe.Observation{Moment: observe.Suspected, Name: "name"})
+	l.Tell(t.Context(), observe.Observation{Event: observe.Lost, Name: "name", Err: riddle{errors.New("failure")}})
+	l.Tell(t.Context(), observe.Observation{Event: observe.Suspected, Name: "name"})
 	l.Stop()
-	require.Contains(t, reported.String(), `"moment":"suspected"`, "it goes on")
+	require.Contains(t, reported.String(), `"event":"suspected"`, "it goes on")
 }

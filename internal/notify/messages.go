@@ -4,8 +4,8 @@ import "github.com/headwaiter/headwaiter/observe"
 
 // messages are what the log says of each moment: always the same words, so that a log can be grouped by them. The name, the
 // times and the numbers are attributes.
-var messages = map[observe.Moment]string{
-	observe.Asked:         "headwaiter: asks for a name",
+var messages = map[observe.EventKind]string{
+	observe.Began:         "headwaiter: asks for a name",
 	observe.Queued:        "headwaiter: waits in the queue",
 	observe.WaitedLong:    "headwaiter: has waited for long, and still waits",
 	observe.Granted:       "headwaiter: holds a name",

@@ -63,30 +63,30 @@ func (n *Notifier) Served(kind, name string, skipped, expired int, handed, diffe
 	if n == nil {
 		return
 	}
-	for _, o := range []observe.Observation{{Moment: observe.Skipped, Count: skipped}, {Moment: observe.Expired, Count: expired}} {
+	for _, o := range []observe.Observation{{Event: observe.Skipped, Count: skipped}, {Event: observe.Expired, Count: expired}} {
 		if o.Kind, o.Name = kind, name; o.Count > 0 {
 			n.Tell(context.Background(), o)
 		}
 	}
 	if handed {
-		n.Tell(context.Background(), observe.Observation{Moment: observe.HandedOff, Kind: kind, Name: name})
+		n.Tell(context.Background(), observe.Observation{Event: observe.HandedOff, Kind: kind, Name: name})
 	}
 	if differs {
-		n.Tell(context.Background(), observe.Observation{Moment: observe.Differs, Kind: kind, Name: name})
+		n.Tell(context.Background(), observe.Observation{Event: observe.Differs, Kind: kind, Name: name})
 	}
 }
 
 // TwoMasters tells that two connections see two masters. It may be called on nil.
 func (n *Notifier) TwoMasters(err error) {
 	if n != nil {
-		n.Tell(context.Background(), observe.Observation{Moment: observe.TwoMasters, Err: err})
+		n.Tell(context.Background(), observe.Observation{Event: observe.TwoMasters, Err: err})
 	}
 }
 
 // Replaced tells that another client has the identity. It may be called on nil.
 func (n *Notifier) Replaced() {
 	if n != nil {
-		n.Tell(context.Background(), observe.Observation{Moment: observe.Replaced})
+		n.Tell(context.Background(), observe.Observation{Event: observe.Replaced})
 	}
 }
 

@@ -50,7 +50,7 @@ func (t *Teller) Asked(ctx context.Context) {
 		return
 	}
 	t.ctx = context.WithoutCancel(ctx)
-	o := observe.Observation{Moment: observe.Asked}
+	o := observe.Observation{Event: observe.Began}
 	t.traced(o, observe.Tracer.Wait)
 	t.Tell(o)
 }
@@ -68,7 +68,7 @@ func (t *Teller) traced(o observe.Observation, trace func(observe.Tracer, contex
 func (t *Teller) Queued(place, waiting int) {
 	if t != nil && !t.queued {
 		t.queued = true
-		t.Tell(observe.Observation{Moment: observe.Queued, Place: place, Waiting: waiting})
+		t.Tell(observe.Observation{Event: observe.Queued, Place: place, Waiting: waiting})
 	}
 }
 
@@ -78,7 +78,7 @@ func (t *Teller) Granted(ctx context.Context, token uint64, waited time.Duration
 	if t == nil {
 		return ctx
 	}
-	o := observe.Observation{Moment: observe.Granted, Token: token, Waited: waited, Note: note}
+	o := observe.Observation{Event: observe.Granted, Token: token, Waited: waited, Note: note}
 	if how, _, _ := strings.Cut(before, ":"); how != "unknown" && how != "handed" {
 		o.Previous = how
 	}
@@ -92,22 +92,22 @@ func (t *Teller) Granted(ctx context.Context, token uint64, waited time.Duration
 
 // Passed tells how a call ended that makes no hold: it failed, has entered another, or waited for an event.
 func (t *Teller) Passed(waited time.Duration, entered bool, err error) {
-	o := observe.Observation{Moment: observe.Passed, Waited: waited}
+	o := observe.Observation{Event: observe.Passed, Waited: waited}
 	switch {
 	case err != nil:
-		o.Moment, o.Err = observe.Failed, err
+		o.Event, o.Err = observe.Failed, err
 	case entered:
-		o.Moment = observe.Entered
+		o.Event = observe.Entered
 	}
 	t.Tell(o)
 }
 
-// Ended tells how a hold ended that its holder gave away by a moment.
-func (t *Teller) Ended(by observe.Moment, token uint64, held time.Duration, err error) {
+// Ended tells how a hold ended that its holder gave away by an event.
+func (t *Teller) Ended(by observe.EventKind, token uint64, held time.Duration, err error) {
 	if t != nil && errors.Is(err, lease.ErrLost) {
 		by = observe.Lost
 	}
-	t.Tell(observe.Observation{Moment: by, Token: token, Held: held, Err: err})
+	t.Tell(observe.Observation{Event: by, Token: token, Held: held, Err: err})
 }
 
 // Note is what the tracer wants the grant to the next to carry; nothing if that cannot stand in a message.
@@ -130,7 +130,7 @@ func (t *Teller) Holds(token uint64, held time.Duration) (left time.Duration, wa
 	}
 	told, left := t.holds.Look(held, t.notifier.Held)
 	if told {
-		t.Tell(observe.Observation{Moment: observe.HeldLong, Token: token, Held: held, Who: t.notifier.Who, Count: int(t.holds)})
+		t.Tell(observe.Observation{Event: observe.HeldLong, Token: token, Held: held, Who: t.notifier.Who, Count: int(t.holds)})
 	}
 	return left, true
 }
@@ -142,7 +142,7 @@ func (t *Teller) Waits(place int, waited time.Duration) (left time.Duration, wan
 	}
 	told, left := t.waits.Look(waited, t.notifier.Waited)
 	if told {
-		t.Tell(observe.Observation{Moment: observe.WaitedLong, Waited: waited, Place: place, Count: int(t.waits)})
+		t.Tell(observe.Observation{Event: observe.WaitedLong, Waited: waited, Place: place, Count: int(t.waits)})
 	}
 	return left, true
 }

@@ -56,3 +56,12 @@ type Ending struct {
 	How   How
 	Token uint64
 }
+
+// Invalid makes err an [ErrInvalid], for an error whose text says enough without that.
+func Invalid(err error) error { return invalid{err} }
+
+type invalid struct{ error }
+
+func (e invalid) Unwrap() error { return e.error }
+
+func (e invalid) Is(target error) bool { return target == ErrInvalid }

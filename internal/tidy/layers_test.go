@@ -54,11 +54,11 @@ var layers = map[string][]string{
 	"internal/core":  {"internal/reason", "internal/wire", "internal/times"},                  // Locks: tickets, holds, polls.
 	"internal/event": {"internal/core", "internal/reason", "internal/wire", "internal/times"}, // Latches, barriers, observers of an election.
 	// L1
-	"internal/conn":     {"internal/wire", "lua", "internal/keeper", "lease", "internal/calls", "internal/timers", rueidis, "internal/times"},
+	"internal/conn":     {"internal/reason", "internal/wire", "lua", "internal/keeper", "lease", "internal/calls", "internal/timers", rueidis, "internal/times"},
 	"internal/identity": {"internal/wire", "lua", "lease", "internal/conn", "internal/calls", rueidis},                  // Who had the identity before; waitqueue says of which names.
 	"internal/outside":  {"internal/wire", "internal/core", "lua", "lease", "internal/conn", "internal/calls", rueidis}, // Looking at names; waitqueue gives it the connections.
 	// L2
-	"waitqueue": {"internal/wire", "internal/core", "internal/event", "lua", "lease", "observe", "internal/conn", "internal/identity", "internal/keeper", "internal/names", "internal/notify", "internal/option", "internal/outside", "internal/calls", "internal/timers", rueidis, uuid},
+	"waitqueue": {"internal/wire", "internal/core", "internal/event", "lua", "lease", "observe", "internal/conn", "internal/identity", "internal/keeper", "internal/names", "internal/notify", "internal/option", "internal/reason", "internal/outside", "internal/calls", "internal/timers", rueidis, uuid},
 	// L3: what a program imports first. Nothing below imports it.
 	".": {"lease", "observe", "internal/conn", "internal/option", "waitqueue", rueidis},
 	// Looking from outside.

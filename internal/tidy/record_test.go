@@ -13,12 +13,12 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
-// recordFile is the table of bugs that this project found in its own code, oldest first: the commit that mended the bug (empty
-// where the history does not say), who found it, what was wrong, the command that fails without the mend, and mutants.
+// recordFile is the table of bugs that this project found in its own code, oldest first: the commit that brought the bug, or
+// "first version" (of what it is in, or the history does not say), the commit that mended it (or empty), who found it, what was wrong, the command that fails without the mend, and mutants.
 var recordFile = filepath.Join("internal", "verify", "track-record.tsv")
 
 const (
-	recordHead = "mended\tfound by\twhat was wrong\tshown by\tmutants"
+	recordHead = "brought\tmended\tfound by\twhat was wrong\tshown by\tmutants"
 	// maxFaultWords keeps a bug to one short line.
 	maxFaultWords = 30
 )
@@ -42,16 +42,21 @@ var finders = map[string]string{
 }
 
 var (
-	aCommit = regexp.MustCompile(`^([0-9a-f]{8})?$`)
-	aShell  = regexp.MustCompile(`^(GO\w+=\S+ |CHAOS_LONG=1 )*(go (test|run)|make) `)
+	aCommit  = regexp.MustCompile(`^([0-9a-f]{8})?$`)
+	anOrigin = regexp.MustCompile(`^([0-9a-f]{8}|first version)$`)
+	aShell   = regexp.MustCompile(`^(GO\w+=\S+ |CHAOS_LONG=1 )*(go (test|run)|make) `)
 )
 
 // misrecorded returns what is wrong with a line of the table. exists says whether there is a mutant.
 func misrecorded(where, text string, exists func(mutant string) bool) (found []string) {
 	cells := strings.Split(text, "\t")
-	if len(cells) != 5 {
-		return []string{where + ": not five columns"}
+	if len(cells) != 6 {
+		return []string{where + ": not six columns"}
 	}
+	if !anOrigin.MatchString(cells[0]) {
+		found = append(found, where+": no commit that brought it: "+cells[0])
+	}
+	cells = cells[1:]
 	if !aCommit.MatchString(cells[0]) {
 		found = append(found, where+": no commit: "+cells[0])
 	}
@@ -88,7 +93,7 @@ func TestEachBugHasACommandThatIsThere(t *testing.T) {
 		require.False(t, seen[text], "%s is there twice", where)
 		seen[text] = true
 		none(t, misrecorded(where, text, exists))
-		for command := range strings.SplitSeq(strings.Split(text+"\t\t\t", "\t")[3], " && ") {
+		for command := range strings.SplitSeq(strings.Split(text+"\t\t\t\t", "\t")[4], " && ") {
 			none(t, wrong(line{where, command}, targets, repo))
 		}
 	}
@@ -98,12 +103,15 @@ func TestEachBugHasACommandThatIsThere(t *testing.T) {
 func TestALineWithoutWhatItNeedsIsFound(t *testing.T) {
 	t.Parallel()
 	exists := func(mutant string) bool { return mutant == "some" }
-	require.Empty(t, misrecorded("x", "\treview\tIt broke\t-\t", exists))
-	require.Empty(t, misrecorded("x", "0123abcd\treview\tIt broke\tgo test ./x\tsome", exists))
+	require.Empty(t, misrecorded("x", "first version\t\treview\tIt broke\t-\t", exists))
+	require.Empty(t, misrecorded("x", "0123abcd\t0123abcd\treview\tIt broke\tgo test ./x\tsome", exists))
+	for _, bad := range []string{"\t\treview\tIt broke\t-\t", "HEAD\t\treview\tIt broke\t-\t", "\treview\tIt broke\t-\t"} {
+		require.Len(t, misrecorded("x", bad, exists), 1, bad)
+	}
 	for _, bad := range []string{
 		"review\tIt broke\tgo test ./x\t", "HEAD\treview\tIt broke\tgo test ./x\t", "\tnobody\tIt broke\tgo test ./x\t", "\treview\t\tgo test ./x\t",
 		"\treview\t" + strings.Repeat("word ", 31) + "\tgo test ./x\t", "\treview\tIt broke\tno command\t", "\treview\tIt broke\tgo test ./x\tother",
 	} {
-		require.Len(t, misrecorded("x", bad, exists), 1, bad)
+		require.Len(t, misrecorded("x", "first version\t"+bad, exists), 1, bad)
 	}
 }

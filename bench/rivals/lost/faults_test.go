@@ -155,7 +155,7 @@ func (r *run) failsOver(i int) {
 		s.redis[0].Do("WAIT", "1", "0")
 		s.redis[1].Do("REPLICAOF", "127.0.0.1", "1") // Nobody listens there.
 		goOn()
-		r.next(answer{Work: long}, lasts)            // With WithReplicas nobody holds now.
+		r.next(answer{Work: long}, lasts) // With WithReplicas nobody holds now.
 		s.redis[0].Kill()
 		s.redis[1].Do("REPLICAOF", "NO", "ONE")
 		s.redis[0], s.redis[1] = s.redis[1], s.redis[0]

@@ -22,38 +22,38 @@ type Trier interface {
 // not know that it waits either.
 func AnObserverIsTold(t testing.TB, o *kit.Observer, name string, mine, theirs Trier, away func() error) {
 	t.Helper()
-	course := []observe.Moment{observe.Asked, observe.Queued, observe.Granted, observe.Failed, observe.Released, observe.Lost}
-	told := func(want ...observe.Moment) (last kit.Told) {
+	course := []observe.EventKind{observe.Began, observe.Queued, observe.Granted, observe.Failed, observe.Released, observe.Lost}
+	told := func(want ...observe.EventKind) (last kit.Told) {
 		t.Helper()
 		kit.Eventually(t, "the observer to be told", func() bool {
 			return len(o.Of(course...)) >= len(want)
 		})
 		all := o.Of(course...)
-		var moments []observe.Moment
+		var moments []observe.EventKind
 		for _, x := range all {
 			require.Equal(t, "lock", x.Kind)
 			require.Equal(t, name, x.Name)
-			moments = append(moments, x.Moment)
+			moments = append(moments, x.Event)
 		}
 		require.Equal(t, want, moments)
 		return all[len(all)-1]
 	}
 	l, err := mine.Lock(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, l.Token(), told(observe.Asked, observe.Granted).Token)
+	require.Equal(t, l.Token(), told(observe.Began, observe.Granted).Token)
 	kit.Release(t, l)
-	so := []observe.Moment{observe.Asked, observe.Granted, observe.Released}
+	so := []observe.EventKind{observe.Began, observe.Granted, observe.Released}
 	require.NoError(t, told(so...).Err)
 
 	other, err := theirs.Lock(t.Context())
 	require.NoError(t, err)
 	_, err = mine.TryLock(t.Context())
 	require.ErrorIs(t, err, lease.ErrBusy)
-	so = append(so, observe.Asked, observe.Failed)
+	so = append(so, observe.Began, observe.Failed)
 	require.ErrorIs(t, told(so...).Err, lease.ErrBusy)
 
 	call := kit.Lock(t.Context(), mine.Lock)
-	so = append(so, observe.Asked)
+	so = append(so, observe.Began)
 	if away != nil {
 		so = append(so, observe.Queued)
 	}

@@ -202,8 +202,8 @@ func TestUnusableOptionsAreRefusedBeforeRedis(t *testing.T) {
 				refused(headwaiter.WithMaxStall(d), lease.ErrInvalid, "WithMaxStall: ")
 			}
 		}
-		refused(headwaiter.WithPriority(math.MaxInt), lease.ErrTooLarge, "WithPriority: ")
-		refused(headwaiter.WithPriority(math.MinInt), lease.ErrTooLarge, "WithPriority: ")
+		refused(headwaiter.WithPriority(math.MaxInt), lease.ErrInvalid, "WithPriority: ")
+		refused(headwaiter.WithPriority(math.MinInt), lease.ErrInvalid, "WithPriority: ")
 		refused(headwaiter.WithReplicas(-1, time.Second), lease.ErrInvalid, "WithReplicas: ")
 		refused(headwaiter.WithReplicas(1, time.Minute), lease.ErrInvalid, "half the lease")
 	})

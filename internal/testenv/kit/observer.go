@@ -77,8 +77,8 @@ func (o *Observer) All() []Told {
 }
 
 // Of returns what was told of some moments.
-func (o *Observer) Of(moments ...observe.Moment) []Told {
-	return slices.DeleteFunc(o.All(), func(x Told) bool { return !slices.Contains(moments, x.Moment) })
+func (o *Observer) Of(moments ...observe.EventKind) []Told {
+	return slices.DeleteFunc(o.All(), func(x Told) bool { return !slices.Contains(moments, x.Event) })
 }
 
 // Story is what was told of the calls, one after the other, and last what concerns the name: the moments in order, each
@@ -94,7 +94,7 @@ func (o *Observer) Story() []string {
 			}
 			to = &calls[x.Call-1]
 		}
-		*to = append(*to, x.Moment.String())
+		*to = append(*to, x.Event.String())
 	}
 	var story []string
 	for _, moments := range append(calls, name) {

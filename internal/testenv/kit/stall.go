@@ -67,7 +67,7 @@ func (s *Stall) Observe(ctx context.Context, o observe.Observation) {
 	if s.Observer != nil {
 		s.Observer.Observe(ctx, o)
 	}
-	if o.Moment != observe.HeldLong || o.Count > 1 || !strings.HasPrefix(o.Name, stallName) {
+	if o.Event != observe.HeldLong || o.Count > 1 || !strings.HasPrefix(o.Name, stallName) {
 		return // Told again, it is of a stall that has ended.
 	}
 	s.mu.Lock()

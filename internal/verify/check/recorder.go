@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/barrier"
+	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/verify/judge"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -117,7 +118,7 @@ func (r *Recorder) AcquireAll(ws []Want, lock func() (*lease.Lease, error)) (*Le
 }
 
 // AcquireEach makes a call for a lease on each of several names, and returns those that it got.
-func (r *Recorder) AcquireEach(ws []Want, lock func() []waitqueue.Outcome) (got []*Lease, errs []error) {
+func (r *Recorder) AcquireEach(ws []Want, lock func() []fairlock.Outcome) (got []*Lease, errs []error) {
 	ids := make([]int, len(ws))
 	for i := range ws {
 		ids[i] = r.number()

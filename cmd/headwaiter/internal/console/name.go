@@ -192,7 +192,7 @@ func (w *watch) page(now time.Time, release bool) namePage {
 	if p.Gathering || p.Several && w.info.Held {
 		p.Summary = tell(words.Summary(inspect.Listed{Kind: w.kind, Name: w.name, Info: w.info}, w.who))
 	}
-	if b := w.info.Previous; !b.Orderly() && b.Kind != lease.Unknown {
+	if b := w.info.Previous; !b.Orderly() && b.Kind != lease.EndingUnknown {
 		p.Previous = b.String()
 	}
 	for _, h := range w.info.Holders {

@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "chromium is missing: run scripts/need chromium")
 		os.Exit(1)
 	}
-	os.Exit(kit.Build(m, "../..", func(dir string) { program = filepath.Join(dir, "headwaiter") }))
+	os.Exit(kit.Build(m, "../../..", func(dir string) { program = filepath.Join(dir, "headwaiter") }))
 }
 
 // tab is a page of a browser.
