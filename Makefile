@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check house shape race sim-check faults examples steady bench-check network bench-redlock bench-deaths lost-updates test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far evidence replay vectors vectors-check fuzz explore explore-check sim campaign failovers mutants \
+.PHONY: help demo test check house shape race sim-check faults examples steady bench-check network bench-redlock bench-deaths lost-updates test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far evidence outsider replay vectors vectors-check fuzz explore explore-check sim campaign failovers mutants \
 	spell staticcheck vuln api licences sbom workflows shell oldest-go platforms servers-matrix release-notes release-test release-check profile upgrade
 
 # Every package of the core and of the modules that go.work joins to it.
@@ -132,6 +132,9 @@ evidence: servers ## run what docs/evidence.md is made of on this commit, and wr
 	@scripts/need postgres etcd zookeeper java mvn
 	scripts/evidence $(ARGS)
 
+outsider: servers ## README's commands, the programs of first adopters and an upgrade, with empty caches: writes how long that takes into docs/evidence.md
+	scripts/outsider
+
 far: redis ## how far one server and a cluster go, with 10,000 clients and 1,000,000 names: writes docs/how-far.md and what `bench plan` reckons with; ARGS="-help"
 	go run ./bench/cmd/bench far -docs docs/how-far.md -data bench/report/far.jsonl $(ARGS)
 
@@ -222,7 +225,7 @@ workflows: ## check the workflow files
 
 shell: ## check the shell scripts
 	@scripts/need shellcheck
-	shellcheck scripts/api scripts/check scripts/evidence scripts/frozen scripts/having scripts/need scripts/profile scripts/release scripts/replay scripts/server scripts/spell scripts/steady scripts/upgrade .ci/run
+	shellcheck scripts/api scripts/check scripts/evidence scripts/frozen scripts/having scripts/need scripts/outsider scripts/profile scripts/release scripts/replay scripts/server scripts/spell scripts/steady scripts/upgrade .ci/run
 
 # The core's go.mod says which Go it promises to work with; the toolchain is fetched where it is not here. The modules
 # that promise the same are in a workspace of their own: the workspace of the tree is as new as the newest module needs.

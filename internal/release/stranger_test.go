@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -192,6 +194,55 @@ func TestEveryModuleBuildsForAStranger(t *testing.T) {
 		require.Contains(t, s.run(t, "go", "list", "-m", m.path), version)
 		s.run(t, append([]string{"go", "build", "-o", os.DevNull}, packages...)...)
 	}
+}
+
+// TestTheProgramsOfFirstAdoptersRun builds and runs what somebody wrote who knew README, the pages and go doc alone: each on a
+// Redis of its own.
+func TestTheProgramsOfFirstAdoptersRun(t *testing.T) {
+	copied, err := release()
+	require.NoError(t, err)
+	s := newStranger(t, copied)
+	require.NoError(t, os.CopyFS(s.dir, os.DirFS(filepath.Join("testdata", "programs"))))
+	const core = "github.com/headwaiter/headwaiter"
+	s.run(t, "go", "get", core+"@"+version, core+"/contrib/prometheus@"+version, core+"/contrib/goredis@"+version, core+"/headwaitertest@"+version)
+	programs, err := os.ReadDir(filepath.Join("testdata", "programs"))
+	require.NoError(t, err)
+	for _, p := range programs {
+		t.Run(p.Name(), func(t *testing.T) {
+			if p.Name() == "tests" {
+				s.run(t, "go", "test", "./tests")
+				return
+			}
+			s.run(t, "go", "build", "-o", p.Name()+".program", "./"+p.Name())
+			own := s
+			own.env = append(slices.Clone(s.env), "REDIS_URL="+redis(t))
+			require.Contains(t, own.run(t, filepath.Join(s.dir, p.Name()+".program")), p.Name()+": ok\n")
+		})
+	}
+}
+
+// redis starts a server that ends with the test, and returns its URL.
+func redis(t *testing.T) string {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := free.Addr().String()
+	require.NoError(t, free.Close())
+	_, port, _ := net.SplitHostPort(addr)
+	server := exec.Command("redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--dir", t.TempDir())
+	said, err := server.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, server.Start())
+	t.Cleanup(func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+	})
+	for lines := bufio.NewScanner(said); lines.Scan(); {
+		if strings.Contains(lines.Text(), "Ready to accept connections") {
+			return "redis://" + addr
+		}
+	}
+	t.Fatal("redis-server does not start")
+	return ""
 }
 
 // TestAReleaseIsOneCommitAndATagForEachModule: on that commit each module is what its checksums in the others say, and
