@@ -17,7 +17,7 @@ import (
 func importAll(ctx context.Context, client *headwaiter.Client, n int) error {
 	return fairlock.New(client, "import").Do(ctx, func(ctx context.Context) error {
 		for i := 0; i < n && ctx.Err() == nil; i++ {
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) // the work
 		}
 		return context.Cause(ctx)
 	})
