@@ -127,6 +127,7 @@ func granted(claims []claim) *[slots]*Node {
 // replicas among them have what their masters have.
 func (c *RedisCluster) unsettled() error {
 	var layout []string
+	epochs := map[string]bool{}
 	for _, n := range c.running() {
 		state, err := n.text("CLUSTER", "INFO")
 		if err != nil {
@@ -134,6 +135,13 @@ func (c *RedisCluster) unsettled() error {
 		}
 		if !strings.Contains(state, "cluster_state:ok") {
 			return fmt.Errorf("%s does not serve", n.addr)
+		}
+		// A node that has not heard of the newest epoch would be elected with that of the master which it replaces, and the
+		// others would never give it the slots.
+		_, epoch, _ := strings.Cut(state, "cluster_current_epoch:")
+		epoch, _, _ = strings.Cut(epoch, "\r")
+		if epochs[epoch] = true; len(epochs) > 1 {
+			return fmt.Errorf("%s is in epoch %s, others are not", n.addr, epoch)
 		}
 		view, err := n.view()
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"net"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -83,6 +84,23 @@ func monitor(t testing.TB, s redistest.Backend, see func(Command)) func() {
 	}
 }
 
+// numbered is where the text of a script ends: the number of its keys, and the first of them.
+var numbered = regexp.MustCompile(`" "(\d+)" "headwaiter:`)
+
+// unescaped are the words of an EVAL whose text has quotes that are not escaped, as Valkey 8.1 writes it.
+func unescaped(words string) []string {
+	text, is := strings.CutPrefix(words, `"EVAL" "`)
+	ends := numbered.FindStringSubmatchIndex(text)
+	if !is || ends == nil {
+		return nil
+	}
+	if _, err := strconv.Unquote(`"` + text[:ends[0]] + `"`); err == nil {
+		return nil
+	}
+	script := strings.ReplaceAll(text[:ends[0]], `\n`, "\n")
+	return append([]string{"EVAL", script}, strings.Split(strings.TrimSuffix(text[ends[2]:], `"`), `" "`)...)
+}
+
 // parse reads a line of MONITOR: +seconds.micros [db client] "word" "word".
 func parse(line string) (c Command, err error) {
 	fail := func() (Command, error) { return c, fmt.Errorf("cannot read %.100q", line) }
@@ -97,6 +115,9 @@ func parse(line string) (c Command, err error) {
 	}
 	c.At = whole
 	_, rest, _ = strings.Cut(rest, "] ")
+	if c.Words = unescaped(rest); c.Words != nil {
+		return c, nil
+	}
 	for rest != "" {
 		word, err := strconv.QuotedPrefix(rest)
 		if err != nil {

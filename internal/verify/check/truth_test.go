@@ -142,6 +142,10 @@ func TestTruthOfPermits(t *testing.T) {
 
 func TestALineOfTheMonitorIsRead(t *testing.T) {
 	t.Parallel()
+	for _, script := range []string{`return\n\"a\" \"b\"`, `return\n"a" "b"`} { // Valkey 8.1 does not escape.
+		eval := kit.Got(parse(`+1700000000.123456 [0 127.0.0.1:1] "EVAL" "` + script + `" "1" "headwaiter:a" "b"` + "\r\n"))(t)
+		require.Equal(t, []string{"EVAL", "return\n\"a\" \"b\"", "1", "headwaiter:a", "b"}, eval.Words)
+	}
 	c := kit.Got(parse("+1700000000.123456 [0 lua] \"HSET\" \"a \\\"b\\\"\" \"\\x01\\n\"\r\n"))(t)
 	require.Equal(t, Command{At: 1700000000123456, Words: []string{"HSET", `a "b"`, "\x01\n"}}, c)
 	for _, line := range []string{"", "+1.2", "+x.y [0 lua] \"a\"", "+1.2 [0 lua] a", "+1.2 [0 lua] "} {
