@@ -33,8 +33,8 @@ func TestAnActionRunsOnceThoughRepliesAreLost(t *testing.T) {
 func TestAResetThatIsRepeatedDoesNotBreakTheNextGeneration(t *testing.T) {
 	kit.EachBehind(t, func(t *testing.T, s redistest.Backend, p *faults.Proxy) {
 		far, near := on(t, kit.Dial(t, s, kit.Through(p)), 2), dial(t, s, 2)
-		rest(t, near) // Now the server knows the script, and one request is all.
 		for i := range 10 {
+			rest(t, far) // Now the server knows the script and the client's new connections, and one request is all.
 			old := near.comes(t, t.Context(), 1)
 			p.Freeze(faults.ToClient)
 			reset := kit.Run(func() error { return far.Reset(t.Context()) })

@@ -244,7 +244,7 @@ func TestAHoldInTransitOutlastsTheClientThatGaveIt(t *testing.T) {
 	kit.Two(t, func(t *testing.T, _ redistest.Backend, from, to *headwaiter.Client) {
 		text := give(t, hold(t, fairlock.New(from, kit.Name(t))))
 		require.NoError(t, from.Shutdown(t.Context()))
-		l, err := fairlock.Adopt(t.Context(), to, text, headwaiter.WithMaxHold(300*time.Millisecond), headwaiter.WithLease(time.Minute))
+		l, err := fairlock.Adopt(t.Context(), to, text, headwaiter.WithMaxHold(2*time.Second), headwaiter.WithLease(time.Minute))
 		require.NoError(t, err)
 		require.ErrorIs(t, kit.Lost(t, l), lease.ErrMaxHold)
 		kit.Free(t, fairlock.New(to, kit.Name(t)))
