@@ -13,7 +13,6 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	prom "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/contrib/prometheus"
@@ -22,7 +21,7 @@ import (
 )
 
 // connect is what a program does at its start.
-func connect(addr string) (*headwaiter.Client, http.Handler, error) {
+func connect(url string) (*headwaiter.Client, http.Handler, error) {
 	collector := prometheus.NewCollector(prometheus.Options{
 		// orders:42 counts to orders. Leave it out where a program has few locks.
 		Class: func(name string) string { return strings.Split(name, ":")[0] },
@@ -30,11 +29,9 @@ func connect(addr string) (*headwaiter.Client, http.Handler, error) {
 	})
 	registry := prom.NewRegistry()
 	registry.MustRegister(collector)
-	client, err := headwaiter.Dial(headwaiter.Options{
-		Redis:       rueidis.ClientOption{InitAddress: []string{addr}},
-		Observer:    collector,
-		HeldTooLong: time.Minute, WaitedTooLong: time.Minute,
-		Log: slog.Default(),
+	client, err := headwaiter.DialURL(url, func(o *headwaiter.Options) {
+		o.Observer, o.Log = collector, slog.Default()
+		o.HeldTooLong, o.WaitedTooLong = time.Minute, time.Minute
 	})
 	return client, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), err
 }
@@ -43,7 +40,7 @@ func connect(addr string) (*headwaiter.Client, http.Handler, error) {
 func Example() {
 	server := kit.Must(miniredis.Run())
 	defer server.Close()
-	client, metrics, err := connect(server.Addr())
+	client, metrics, err := connect("redis://" + server.Addr())
 	if err != nil {
 		panic(err)
 	}
