@@ -116,9 +116,9 @@ func TestNamesAreToldApartByClassIfAtAll(t *testing.T) {
 }
 
 func TestOptionsThatMakeNoSense(t *testing.T) {
-	require.EqualError(t, kit.Err(otel.New(otel.Options{})), "otel: neither a tracer provider nor a meter provider")
+	require.EqualError(t, kit.Err(otel.New(otel.Options{})), "otel: invalid argument: neither a tracer provider nor a meter provider")
 	_, err := otel.New(otel.Options{MeterProvider: meter().provider, MaxClasses: -1})
-	require.EqualError(t, err, "otel: -1 classes at the most")
+	require.EqualError(t, err, "otel: invalid argument: -1 classes at the most")
 }
 
 func TestAServerIsUpIfTheLastRequestWasAnswered(t *testing.T) {
