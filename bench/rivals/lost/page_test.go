@@ -18,7 +18,7 @@ const about = `# Updates that are lost under a lock
 
 For users who ask why a lock needs a fencing token. Four processes increment one record under a lock with a lease of %v: lock, read, work, ask the lock whether they still hold, write one more, release. Each library is used with care: leases are renewed, and nobody writes that was told of a loss. The record counts the writes that it accepts; what its value lacks of them is lost. One write that comes late loses all that others wrote since its read.
 
-Written by ` + "`make lost-updates`" + `: %s, commit %s, %d cores, %s. Of %d updates with each lock, %d times of each fault:
+Written by ` + "`make lost-updates`" + `: %s, commit %s, %d cores, %s. Of at least %d updates with each lock, %d times of each fault, so many were lost:
 
 %s
 - **paused**: after the lock has said that the holder holds, before its write arrives, for longer than the lease. No lock can tell it; only the record can refuse it.
@@ -38,7 +38,7 @@ func write(t *testing.T, page string) {
 		names = append(names, f.name)
 	}
 	var table strings.Builder
-	fmt.Fprintf(&table, "| lock | %s | all |\n| --- |%s ---: |\n", strings.Join(names, " | "), strings.Repeat(" ---: |", len(names)))
+	fmt.Fprintf(&table, "| lock | %s | all | of |\n| --- |%s ---: | ---: |\n", strings.Join(names, " | "), strings.Repeat(" ---: |", len(names)))
 	var refused int64
 	for _, lock := range locks {
 		var all count
@@ -51,11 +51,11 @@ func write(t *testing.T, page string) {
 			t.Run(lock+" "+names[i], func(t *testing.T) {
 				c := counted(t, lock, here[i], *times, *updates/int64(len(here)))
 				t.Logf("%s, %s: %+v", lock, names[i], c)
-				all.lost, all.refused = all.lost+c.lost, all.refused+c.refused
+				all.lost, all.refused, all.accepted = all.lost+c.lost, all.refused+c.refused, all.accepted+c.accepted
 				cells[i] = fmt.Sprint(c.lost)
 			})
 		}
-		fmt.Fprintf(&table, "| %s | %s | %d |\n", lock, strings.Join(cells, " | "), all.lost)
+		fmt.Fprintf(&table, "| %s | %s | %d | %d |\n", lock, strings.Join(cells, " | "), all.lost, all.accepted)
 		refused += all.refused
 	}
 	require.False(t, t.Failed())
