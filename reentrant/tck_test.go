@@ -3,8 +3,6 @@ package reentrant_test
 import (
 	"context"
 	"errors"
-	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -62,16 +60,6 @@ func TestEachEntryOfAHoldIsToldWhenSomebodyWaits(t *testing.T) {
 		inner.Unlock()
 		kit.PassOn(t, outer, next)
 	})
-}
-
-// TestTheBridgeToRedissonIsThatOfItsPage: what is tested here is what the page shows.
-func TestTheBridgeToRedissonIsThatOfItsPage(t *testing.T) {
-	t.Parallel()
-	code := kit.Got(os.ReadFile("redisson_test.go"))(t)
-	page := kit.Got(os.ReadFile("../docs/migrate/redisson.md"))(t)
-	_, body, found := strings.Cut(string(code), "\n\n")
-	require.True(t, found)
-	require.Contains(t, string(page), "```go\n"+body+"```\n")
 }
 
 // TestTheBridgeToRedissonCanBeEnteredAgain: a call within the work of another used to wait for itself.
