@@ -96,7 +96,7 @@ func TestALossTakesNoGraceWhereAllHasStopped(t *testing.T) {
 	t.Parallel()
 	asParent(t, func(t *testing.T, execute func(*redistest.Server, ...string) *shell) {
 		server := redistest.Start(t)
-		s := execute(server, under(acting(t, "orphan"), "--lease", "500ms", "--grace", "1h")...)
+		s := execute(server, under(acting(t, "orphan"), "--lease", "3s", "--grace", "1h")...)
 		s.await(s.stdout, "ready")
 		server.Do("DEL", "headwaiter:lock:{orders}")
 		assert.Equal(t, exitLost, s.code())

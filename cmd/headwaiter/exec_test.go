@@ -299,7 +299,7 @@ func TestAHoldHasTheLeaseThatWasAskedFor(t *testing.T) {
 
 func TestTheCommandIsStoppedWhenTheLockIsLost(t *testing.T) {
 	server := kit.Start(t)
-	s := execute(t, server, "orders", under(acting(t, "signals"), "--lease", "500ms")...)
+	s := execute(t, server, "orders", under(acting(t, "signals"), "--lease", "3s")...)
 	s.await(s.stdout, "ready")
 	server.Do("DEL", "headwaiter:lock:{orders}")
 	s.await(s.stderr, `"orders": lease lost: `)
@@ -344,7 +344,7 @@ func TestAServerThatGoesDuringTheWaitDoesNotProlongIt(t *testing.T) {
 func TestACommandThatDoesNotStopIsKilled(t *testing.T) {
 	server := kit.Start(t)
 	for _, part := range []string{"deaf", "parent"} {
-		s := execute(t, server, "orders", under(acting(t, part), "--lease", "500ms", "--grace", "200ms")...)
+		s := execute(t, server, "orders", under(acting(t, part), "--lease", "3s", "--grace", "200ms")...)
 		s.await(s.stdout, "ready")
 		server.Do("DEL", "headwaiter:lock:{orders}")
 		s.await(s.stderr, `stopping the command`)
@@ -366,7 +366,7 @@ func TestALossThatShowsAtTheReleaseIsALoss(t *testing.T) {
 
 func TestAHolderThatIsStoppedPastItsLeaseStopsItsCommand(t *testing.T) {
 	server := kit.Start(t)
-	holder := execute(t, server, "orders", under(acting(t, "signals"), "--lease", "500ms")...)
+	holder := execute(t, server, "orders", under(acting(t, "signals"), "--lease", "3s")...)
 	holder.await(holder.stdout, "ready")
 	holder.signal(syscall.SIGSTOP)
 	next := execute(t, server, "orders", under(holding)...)

@@ -265,7 +265,7 @@ func TestTheLockOutlastsACommandThatIsKilledBeforeItsChildren(t *testing.T) {
 // What outlives a command under a lock is stopped when that is lost, as the command would have been.
 func TestALossStopsWhatACommandHasLeftBehind(t *testing.T) {
 	server := kit.Start(t)
-	s := execute(t, server, "orders", under(acting(t, "leaver"), "--lease", "500ms", "--grace", "1h")...)
+	s := execute(t, server, "orders", under(acting(t, "leaver"), "--lease", "3s", "--grace", "1h")...)
 	s.await(s.stdout, "ready")
 	server.Do("DEL", "headwaiter:lock:{orders}")
 	assert.Equal(t, []string{"terminated"}, s.rest(s.stdout))
