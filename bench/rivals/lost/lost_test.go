@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -51,6 +52,7 @@ type run struct {
 	lock    string
 	servers servers
 	workers []*worker
+	stalls  int // how often nobody held for the whole patience, and the workers began again
 
 	mu      sync.Mutex // guards the fields below
 	gate    *gate      // nil: who has released may lock again
@@ -212,11 +214,21 @@ func (r *run) seen() record {
 	return r.record
 }
 
-// goesOn waits until the record has accepted that many more.
+// goesOn waits until the record has accepted that many more. Another lock's waiters may sleep on for ever: then the workers begin
+// again, once.
 func (r *run) goesOn(more int64) {
 	r.Helper()
 	from := r.seen().accepted
 	for end := time.Now().Add(patience); r.seen().accepted < from+more; time.Sleep(time.Millisecond) { // Nobody tells.
+		if time.Now().After(end) && r.stalls == 0 && !slices.Contains(locks[:4], r.lock) {
+			r.stalls++
+			r.Logf("%s: nobody holds; the workers begin again", r.lock)
+			for i, w := range r.workers {
+				w.kill()
+				r.workers[i] = r.newWorker()
+			}
+			end = time.Now().Add(patience)
+		}
 		if time.Now().After(end) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -277,7 +289,10 @@ func (w *worker) stop()  { _ = w.child.Cmd.Process.Signal(syscall.SIGSTOP) }
 func (w *worker) wakes() { _ = w.child.Cmd.Process.Signal(syscall.SIGCONT) }
 
 // A count is what one fault did to one lock.
-type count struct{ accepted, lost, refused, told int64 }
+type count struct {
+	accepted, lost, refused, told int64
+	stalls                        int
+}
 
 // counted has a fault happen a number of times among so many updates.
 func counted(t *testing.T, lock string, f fault, times int, updates int64) count {
@@ -293,7 +308,7 @@ func counted(t *testing.T, lock string, f fault, times int, updates int64) count
 		r.goesOn(1)
 	}
 	x := r.seen()
-	return count{x.accepted, x.accepted - x.value, x.refused, x.told}
+	return count{x.accepted, x.accepted - x.value, x.refused, x.told, r.stalls}
 }
 
 // Who was paused between the question and the write writes over what others wrote meanwhile, unless the record refuses its token.

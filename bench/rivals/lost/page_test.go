@@ -27,6 +27,8 @@ Written by ` + "`make lost-updates`" + `: %s, commit %s, %d cores, %s. Of at lea
 - **forced out**: an operator releases the lock, or deletes its key, between two renewals of a hold that has lasted for %v. This library tells the holder by message.
 - **clock steps**: the server's, or that of one node, by an hour. etcd's leases follow no wall clock.
 
+"Stalled": nobody held for two minutes, as all waiters slept on; new processes went on.
+
 With ` + "`fence`" + ` the record refused %d writes and reads with old tokens. A token helps with every lock that has one; how to use it: [guarantees.md](guarantees.md).
 `
 
@@ -52,7 +54,9 @@ func write(t *testing.T, page string) {
 				c := counted(t, lock, here[i], *times, *updates/int64(len(here)))
 				t.Logf("%s, %s: %+v", lock, names[i], c)
 				all.lost, all.refused, all.accepted = all.lost+c.lost, all.refused+c.refused, all.accepted+c.accepted
-				cells[i] = fmt.Sprint(c.lost)
+				if cells[i] = fmt.Sprint(c.lost); c.stalls > 0 {
+					cells[i] += ", stalled"
+				}
 			})
 		}
 		fmt.Fprintf(&table, "| %s | %s | %d | %d |\n", lock, strings.Join(cells, " | "), all.lost, all.accepted)
