@@ -15,16 +15,21 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/internal/wire"
 	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // hears is within which time a waiter that hears nothing finds out by its checks.
 const hears = 3 * time.Second
 
 func TestARemovedLatchIsGoneForThoseWhoWait(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, s redistest.Backend, a, b *headwaiter.Client) {
-		v, other := on(t, a), on(t, b)
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		told := &kit.Observer{}
+		observed := func(o *headwaiter.Options) { o.Observer = told }
+		v, other := dial(t, s, observed), dial(t, s, observed)
 		v.set(t, 2)
-		calls := []*kit.Call[struct{}]{v.waits(t, t.Context()), other.waits(t, t.Context())}
+		calls := []*kit.Call[struct{}]{v.waits(t, t.Context()), v.waits(t, t.Context()), other.waits(t, t.Context())}
+		// One that the server has not seen yet would find no latch.
+		kit.Eventually(t, "the waits to be answered", func() bool { return len(told.Of(observe.Queued)) == len(calls) })
 		require.True(t, kit.Got(other.Remove(t.Context()))(t))
 		for _, c := range calls {
 			require.ErrorIs(t, c.Err(t), countdown.ErrGone)
