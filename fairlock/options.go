@@ -76,12 +76,9 @@ func cohortOf(q waitqueue.Queue, opts []Option) (*waitqueue.Cohort, error) {
 	o, t := option.Apply(own{}, opts), q.Terms()
 	n, d := o.passes, o.keep
 	bounded, other := t.MaxHold+t.MaxStall != 0, notWithKeep(t)
-	switch out := lease.ErrInvalid; {
+	switch {
 	case n < 0 || n > MaxCohort:
-		if n > 0 {
-			out = lease.ErrTooLarge
-		}
-		return nil, fmt.Errorf("%w: WithCohort: %d passes must be from 0 to %d", out, n, MaxCohort)
+		return nil, fmt.Errorf("%w: WithCohort: %d passes must be from 0 to %d", lease.ErrInvalid, n, MaxCohort)
 	case n != 0 && t.MinHold != 0:
 		return nil, fmt.Errorf("%w: WithCohort cannot go with WithMinHold", lease.ErrInvalid)
 	case n != 0 && t.Remember != 0:

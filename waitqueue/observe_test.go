@@ -65,7 +65,7 @@ func TestAnObserverIsNotToldOfHoldsThatLastForLessThanNothing(t *testing.T) {
 	require.ErrorIs(t, err, lease.ErrInvalid)
 }
 
-func TestMomentsHaveNames(t *testing.T) {
+func TestEventsHaveNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, m := range []observe.EventKind{
 		observe.Began, observe.Queued, observe.Granted, observe.Entered, observe.Passed, observe.Failed,

@@ -55,18 +55,18 @@ func identifies(identity string) error {
 func defaults(o Options) (Options, error) {
 	o.Prefix = cmp.Or(o.Prefix, defaultPrefix)
 	if len(o.Prefix) > maxPrefix || strings.ContainsAny(o.Prefix, "{}") || !names.Printable(o.Prefix) {
-		return o, reason.Invalid(fmt.Errorf("headwaiter: prefix %.40q: must be printable, without braces, at most %d bytes", o.Prefix, maxPrefix))
+		return o, reason.Also(fmt.Errorf("headwaiter: prefix %.40q: must be printable, without braces, at most %d bytes", o.Prefix, maxPrefix), lease.ErrInvalid)
 	}
 	o.GrantLease = cmp.Or(o.GrantLease, defaultGrantLease)
 	if o.GrantLease < lease.MinLease || o.GrantLease > lease.MaxLease {
-		return o, reason.Invalid(fmt.Errorf("headwaiter: grant lease %v: must be from %v to 365 days", o.GrantLease, lease.MinLease))
+		return o, reason.Also(fmt.Errorf("headwaiter: grant lease %v: must be from %v to 365 days", o.GrantLease, lease.MinLease), lease.ErrInvalid)
 	}
 	o.Linger = cmp.Or(o.Linger, defaultLinger)
 	if o.Linger < 0 {
-		return o, reason.Invalid(errors.New("headwaiter: linger must not be negative"))
+		return o, reason.Also(errors.New("headwaiter: linger must not be negative"), lease.ErrInvalid)
 	}
 	if o.HeldTooLong < 0 || o.WaitedTooLong < 0 {
-		return o, reason.Invalid(errors.New("headwaiter: held too long, and waited too long, must not be negative"))
+		return o, reason.Also(errors.New("headwaiter: held too long, and waited too long, must not be negative"), lease.ErrInvalid)
 	}
 	o.Linger = max(o.Linger, minLinger)
 	if o.Identity == "" {

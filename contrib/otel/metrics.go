@@ -26,7 +26,7 @@ type figures struct {
 	roundTrips                 metric.Float64Histogram
 	servers                    servers
 	cut                        metric.Int64Counter
-	moments                    map[observe.EventKind]metric.Int64Counter // those that are just counted
+	events                     map[observe.EventKind]metric.Int64Counter // those that are just counted
 
 	mu      sync.RWMutex // guards options
 	options map[labels]*options
@@ -52,7 +52,7 @@ type options struct {
 
 // counted are the moments that are just counted, each by an instrument of its own.
 var counted = []struct {
-	moment                  observe.EventKind
+	event                   observe.EventKind
 	name, unit, description string
 }{
 	{observe.HeldLong, "headwaiter.holds.long", "{hold}", "Holds that lasted longer than Options.HeldTooLong."},
@@ -73,7 +73,7 @@ var counted = []struct {
 }
 
 func newFigures(m metric.Meter) (*figures, error) {
-	f := &figures{options: make(map[labels]*options), moments: make(map[observe.EventKind]metric.Int64Counter)}
+	f := &figures{options: make(map[labels]*options), events: make(map[observe.EventKind]metric.Int64Counter)}
 	var errs []error
 	counter := func(name, unit, description string) metric.Int64Counter {
 		c, err := m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
@@ -106,7 +106,7 @@ func newFigures(m metric.Meter) (*figures, error) {
 	errs = append(errs, err)
 	f.cut = counter("headwaiter.classes.cut", "{call}", "Calls whose class was one too many, or could not be told.")
 	for _, c := range counted {
-		f.moments[c.moment] = counter(c.name, c.unit, c.description)
+		f.events[c.event] = counter(c.name, c.unit, c.description)
 	}
 	return f, errors.Join(errs...)
 }
@@ -114,7 +114,7 @@ func newFigures(m metric.Meter) (*figures, error) {
 // count counts one observation.
 func (f *figures) count(ctx context.Context, o *observe.Observation, class string) {
 	if o.Event == observe.TwoMasters || o.Event == observe.Replaced { // It has no name.
-		f.moments[o.Event].Add(ctx, 1)
+		f.events[o.Event].Add(ctx, 1)
 		return
 	}
 	plain := f.of(byKind, o.Kind, class, "")
@@ -145,7 +145,7 @@ func (f *figures) count(ctx context.Context, o *observe.Observation, class strin
 			f.losses.Add(ctx, 1, by.add...)
 		}
 	default:
-		if c := f.moments[o.Event]; c != nil {
+		if c := f.events[o.Event]; c != nil {
 			n := int64(1)
 			switch o.Event {
 			case observe.Skipped, observe.Expired, observe.Died:

@@ -17,7 +17,7 @@ import (
 	"github.com/headwaiter/headwaiter/observe"
 )
 
-// Moments that most cases need before theirs.
+// Events that most cases need before theirs.
 var (
 	asked = observe.Observation{Event: observe.Began, Ticket: "t"}
 	held  = observe.Observation{Event: observe.Granted, Ticket: "t", Waited: 2 * time.Second}
@@ -77,7 +77,7 @@ func TestEachMomentIsCountedWhereItBelongs(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		before []told
-		moment told
+		event  told
 		want   values
 	}{
 		{"a call begins", nil, asked, one("headwaiter_waiting_calls")},
@@ -136,7 +136,7 @@ func TestEachMomentIsCountedWhereItBelongs(t *testing.T) {
 			tell(collector, observe.Observation{Event: 99}) // All time series are there from the first moment on.
 			tell(collector, c.before...)
 			before := scrape(t, collector)
-			tell(collector, c.moment)
+			tell(collector, c.event)
 			require.Equal(t, c.want, scrape(t, collector).since(before))
 		})
 	}

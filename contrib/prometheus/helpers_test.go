@@ -112,7 +112,7 @@ func (v values) sum(metric string, parts ...string) (sum float64) {
 	return sum
 }
 
-// tell tells a collector of moments of locks.
+// tell tells a collector of events of locks.
 func tell(c *prometheus.Collector, all ...observe.Observation) {
 	for _, o := range all {
 		if o.Kind == "" {

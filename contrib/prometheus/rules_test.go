@@ -31,7 +31,7 @@ func files(t testing.TB, pattern string) []string {
 	return found
 }
 
-// busyCollector has seen every moment there is.
+// busyCollector has seen every event there is.
 func busyCollector() *prometheus.Collector {
 	c := prometheus.NewCollector(prometheus.Options{Class: func(string) string { return "some" }})
 	for _, o := range cycle {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/internal/reason"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -24,20 +25,15 @@ func Unsent(err error) bool {
 	return errors.Is(err, errUnbegun) || errors.As(err, &none) || errors.As(err, &op) && op.Op == "dial"
 }
 
-// away is a [lease.ErrUnavailable] whose text says enough without that.
-type away struct{ error }
-
-func (e away) Unwrap() error { return e.error }
-
-func (e away) Is(target error) bool { return target == lease.ErrUnavailable }
-
-// Undialled is an error of Dial, which is a [lease.ErrUnavailable] if the network failed or the server answered that it is not
-// ready. Nothing is unavailable that a user has to mend: a password, a certificate, a right.
+// Undialled returns an error of Dial, which is a [lease.ErrUnavailable] if the network failed or the server answered that it is
+// not ready. A wrong password, a missing right and a refused certificate are none: somebody has to mend them.
 func Undialled(err error) error {
 	var failed net.Error
+	var op *net.OpError
 	var said *rueidis.RedisError
-	if errors.As(err, &failed) || errors.As(err, &said) && isPassing(said.Error()) {
-		return away{err}
+	refused := errors.As(err, &op) && op.Op == "remote error" // of TLS
+	if errors.As(err, &failed) && !refused || errors.As(err, &said) && isPassing(said.Error()) {
+		return reason.Also(err, lease.ErrUnavailable)
 	}
 	return err
 }

@@ -54,7 +54,7 @@ func ParseURL(text string) (o Options, err error) {
 		}
 	}
 	if err != nil {
-		return o, reason.Invalid(fmt.Errorf("headwaiter: url: %w", err))
+		return o, reason.Also(fmt.Errorf("headwaiter: url: %w", err), reason.ErrInvalid)
 	}
 	return o, nil
 }

@@ -2,7 +2,7 @@ package notify
 
 import "github.com/headwaiter/headwaiter/observe"
 
-// messages are what the log says of each moment: always the same words, so that a log can be grouped by them. The name, the
+// messages are what the log says of each event: always the same words, so that a log can be grouped by them. The name, the
 // times and the numbers are attributes.
 var messages = map[observe.EventKind]string{
 	observe.Began:         "headwaiter: asks for a name",

@@ -57,11 +57,12 @@ type Ending struct {
 	Token uint64
 }
 
-// Invalid makes err an [ErrInvalid], for an error whose text says enough without that.
-func Invalid(err error) error { return invalid{err} }
+// Also returns err as an error that is a kind too, for errors.Is: the text of err says enough without that.
+func Also(err, kind error) error { return also{err, kind} }
 
-type invalid struct{ error }
+type also struct {
+	error
+	kind error
+}
 
-func (e invalid) Unwrap() error { return e.error }
-
-func (e invalid) Is(target error) bool { return target == ErrInvalid }
+func (e also) Unwrap() []error { return []error{e.error, e.kind} }

@@ -137,9 +137,8 @@ func (r *run) cutsOff(int) {
 	}
 }
 
-// failsOver has a master die, and a replica take its place that does not know of the last hold, nor of one before whose lease
-// would keep the others out; or a node of redlock come back
-// without its data, or etcd restart.
+// failsOver has a master die, and a replica take its place that knows of no hold: the lease of an earlier one would keep the
+// others out. Or a node of redlock comes back without its data, or etcd restarts.
 func (r *run) failsOver(i int) {
 	s := &r.servers
 	switch {

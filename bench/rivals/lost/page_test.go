@@ -3,7 +3,6 @@ package lost
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
 	"strings"
 	"testing"
@@ -11,14 +10,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 )
 
 const about = `# Updates that are lost under a lock
 
 For users who ask why a lock needs a fencing token. Four processes increment one record under a lock with a lease of %v: lock, read, work, ask the lock whether they still hold, write one more, release. Each library is used with care: leases are renewed, and nobody writes that was told of a loss. The record counts the writes that it accepts; what its value lacks of them is lost. One write that comes late loses all that others wrote since its read.
 
-Written by ` + "`make lost-updates`" + `: %s, commit %s, %d cores, %s. Of at least %d updates with each lock, %d times of each fault, so many were lost:
+Written by ` + "`make lost-updates`" + `: %s, commit %s, %d cores, %s. Of at least %d updates with each lock, %d times of each fault, these were lost:
 
 %s
 - **paused**: after the lock has said that the holder holds, before its write arrives, for longer than the lease. No lock can tell it; only the record can refuse it.
@@ -63,8 +62,7 @@ func write(t *testing.T, page string) {
 		refused += all.refused
 	}
 	require.False(t, t.Failed())
-	commit := kit.Got(exec.Command("git", "describe", "--always", "--dirty", "--abbrev=12").Output())(t)
 	took := time.Since(began).Round(time.Second)
-	text := fmt.Sprintf(about, lasts, began.UTC().Format("2 January 2006"), strings.TrimSpace(string(commit)), runtime.NumCPU(), took, *updates, *times, &table, later, refused)
+	text := fmt.Sprintf(about, lasts, began.UTC().Format("2 January 2006"), evidence.Commit(), runtime.NumCPU(), took, *updates, *times, &table, later, refused)
 	require.NoError(t, os.WriteFile(page, []byte(text), 0o600))
 }

@@ -76,12 +76,12 @@ func (o *Observer) All() []Told {
 	return slices.Clone(o.told)
 }
 
-// Of returns what was told of some moments.
-func (o *Observer) Of(moments ...observe.EventKind) []Told {
-	return slices.DeleteFunc(o.All(), func(x Told) bool { return !slices.Contains(moments, x.Event) })
+// Of returns what was told of some events.
+func (o *Observer) Of(kinds ...observe.EventKind) []Told {
+	return slices.DeleteFunc(o.All(), func(x Told) bool { return !slices.Contains(kinds, x.Event) })
 }
 
-// Story is what was told of the calls, one after the other, and last what concerns the name: the moments in order, each
+// Story is what was told of the calls, one after the other, and last what concerns the name: the events in order, each
 // once where it came several times in a row.
 func (o *Observer) Story() []string {
 	var calls [][]string
