@@ -87,6 +87,9 @@ func operations(hs judge.Holds) (ops []Op) {
 		end.Verb, end.Call, end.Return = Release, h.Releasing, h.Released
 		if h.Released == Never {
 			end.Outcome = Unknown
+			if h.Releasing == h.Got { // Never certain: the lease may have ended before its owner heard of it.
+				end.Call = h.Called
+			}
 		}
 		ops = append(ops, o, end)
 	}

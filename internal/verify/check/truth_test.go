@@ -170,10 +170,13 @@ func TestAHistoryThatIsRightIsAccepted(t *testing.T) {
 	t.Parallel()
 	unknown := past(6, 1, 9, 10, 12) // Its lease may have been over when it saw that.
 	unknown.Released = Never
+	late := past(6, 1, 3, 30, 30) // A process that was stopped until its lease was over, and told of its hold then.
+	late.Released = Never
 	for what, h := range map[string]History{
-		"a lock":        historyOf(1, past(5, 1, 1, 2, 9), unknown, past(7, 1, 3, 12, 14)),
-		"never certain": historyOf(1, past(5, 1, 1, 2, 9), past(6, 1, 3, 11, 11), past(7, 1, 3, 12, 14)),
-		"readers":       historyOf(judge.Readers, past(7, 1, 2, 3, 8), past(7, 1, 4, 5, 8), past(8, judge.Readers, 4, 10, 11)),
+		"never certain, and long after the next": historyOf(1, past(5, 1, 1, 2, 9), late, past(7, 1, 3, 12, 14)),
+		"a lock":                                 historyOf(1, past(5, 1, 1, 2, 9), unknown, past(7, 1, 3, 12, 14)),
+		"never certain":                          historyOf(1, past(5, 1, 1, 2, 9), past(6, 1, 3, 11, 11), past(7, 1, 3, 12, 14)),
+		"readers":                                historyOf(judge.Readers, past(7, 1, 2, 3, 8), past(7, 1, 4, 5, 8), past(8, judge.Readers, 4, 10, 11)),
 		"readers, and one between them that nobody told of": historyOf(judge.Readers, past(7, 1, 2, 3, 8), past(7, 1, 9, 10, 12)),
 		"as many as there": historyOf(2, past(5, 1, 1, 2, 9), past(6, 1, 1, 3, 12), past(7, 2, 1, 14, 15)),
 	} {
@@ -187,15 +190,18 @@ func TestAHistoryThatIsRightIsAccepted(t *testing.T) {
 func TestAHistoryThatIsWrongIsRefused(t *testing.T) {
 	t.Parallel()
 	first := past(5, 1, 1, 2, 9)
+	certain := past(6, 1, 3, 13, 30) // It was told of no loss, and the next holds.
+	certain.Released = Never
 	for what, c := range map[string]struct {
 		history History
 		always  bool // also where the server has forgotten the holders
 	}{
-		"two holders":      {historyOf(1, first, past(6, 1, 1, 8, 12)), false},
-		"a writer beside":  {historyOf(judge.Readers, first, past(6, judge.Readers, 1, 8, 12)), false},
-		"too many permits": {historyOf(2, past(5, 2, 1, 2, 9), past(6, 1, 1, 8, 12)), false},
-		"a permit's stays": {historyOf(2, first, past(5, 1, 1, 3, 12)), true},
-		"a reader's falls": {historyOf(judge.Readers, past(5, judge.Readers, 1, 2, 3), past(4, 1, 5, 10, 12)), true},
+		"held with the next": {historyOf(1, certain, past(7, 1, 3, 12, 14)), false},
+		"two holders":        {historyOf(1, first, past(6, 1, 1, 8, 12)), false},
+		"a writer beside":    {historyOf(judge.Readers, first, past(6, judge.Readers, 1, 8, 12)), false},
+		"too many permits":   {historyOf(2, past(5, 2, 1, 2, 9), past(6, 1, 1, 8, 12)), false},
+		"a permit's stays":   {historyOf(2, first, past(5, 1, 1, 3, 12)), true},
+		"a reader's falls":   {historyOf(judge.Readers, past(5, judge.Readers, 1, 2, 3), past(4, 1, 5, 10, 12)), true},
 	} {
 		_, wrong := c.history.Judge(patience)
 		require.NotEmpty(t, wrong, what)
